@@ -1,0 +1,116 @@
+"""``wespeaker_resnet34``: WeSpeaker's ResNets of BasicBlocks, of any depth."""
+
+from __future__ import annotations
+
+from converters.archs import speaker
+from converters.archs.arch import Arch
+from converters.archs.building import Builder
+from converters.manifest import Manifest
+from converters.network import Network, pull
+from converters.schema import Row
+from graphtools.errors import UnsupportedError
+from graphtools.families import FAMILIES, resnet
+from graphtools.match import Role
+
+__all__ = ["ARCH"]
+
+_P = "voicedetect.resnet"
+_LISTS = ("conv1", "conv2", "down")
+
+ROWS = (
+    *speaker.rows("wespeaker_resnet34"),
+    Row(f"{_P}.stem_weight", "string", "3x3 stem convolution", "replay"),
+    Row(f"{_P}.stem_bias", "string", "its bias, batch norm folded in", "replay"),
+    Row(f"{_P}.conv1_weight", "[string]", "first 3x3 convolution of each block", "replay"),
+    Row(f"{_P}.conv1_bias", "[string]", "its biases", "replay"),
+    Row(f"{_P}.conv2_weight", "[string]", "second 3x3 convolution of each block", "replay"),
+    Row(f"{_P}.conv2_bias", "[string]", "its biases", "replay"),
+    Row(f"{_P}.down_weight", "[string]", '1x1 shortcut of each block; "" is identity', "replay"),
+    Row(f"{_P}.down_bias", "[string]", 'its biases; "" where there is none', "replay"),
+    Row(f"{_P}.stride", "[i32]", "stride of each block, on both axes", "replay"),
+    Row(f"{_P}.seg_weight", "string", "embedding layer [out, in]", "replay"),
+    Row(f"{_P}.seg_bias", "string", "its bias", "replay"),
+    Row(f"{_P}.mean_vec", "string", 'subtracted from the embedding; "" if none', "replay"),
+    Row(f"{_P}.var_eps", "f32", "added to the variance in the pooling", "measured"),
+)
+
+
+def describe(b: Builder) -> None:
+    """Parallel lists, one entry a block; tensors in pull order."""
+    cfg: resnet.Config = b.net.config
+    speaker.describe(b, "seg")
+    stem = b.conv("stem")
+    blocks = [
+        (
+            b.conv(f"{name}.conv1"),
+            b.conv(f"{name}.conv2"),
+            b.conv(f"{name}.shortcut") if block.shortcut else ("", ""),
+        )
+        for name, block in zip(resnet.block_names(cfg), cfg.blocks, strict=True)
+    ]
+    seg = b.conv("seg")
+    mean_vec = ""
+    if cfg.mean_vec:
+        mean_vec = b.add(b.layer("mean_vec").tensors["offset"], "mean_vec")
+    b.set(f"{_P}.stem_weight", stem[0], "graph: stem")
+    b.set(f"{_P}.stem_bias", stem[1], "graph: stem")
+    for i, key in enumerate(_LISTS):
+        b.set(f"{_P}.{key}_weight", tuple(n[i][0] for n in blocks), f"graph: {key} of each block")
+        b.set(f"{_P}.{key}_bias", tuple(n[i][1] for n in blocks), f"graph: {key} of each block")
+    b.set(f"{_P}.stride", tuple(c.stride for c in cfg.blocks), "graph: strides of conv1")
+    b.set(f"{_P}.seg_weight", seg[0], "graph: embedding layer")
+    b.set(f"{_P}.seg_bias", seg[1], "graph: embedding layer")
+    origin = "graph: Sub after the embedding layer" if mean_vec else "graph: no Sub at the output"
+    b.set(f"{_P}.mean_vec", mean_vec, origin)
+    eps = b.net.binding.constants["tstp.eps"]
+    b.set(f"{_P}.var_eps", eps.value, eps.origin)
+
+
+def restore(m: Manifest) -> Network:
+    """Configuration and names from the keys."""
+    strides = m.get(f"{_P}.stride", "[i32]")
+    down = m.get(f"{_P}.down_weight", "[string]")
+    if len(strides) != len(down) or any(s < 1 for s in strides):
+        raise UnsupportedError(
+            "the block lists do not fit together",
+            expected=f"{len(down)} strides of 1 or more",
+            found=f"{len(strides)}: {list(strides)}",
+        )
+    blocks = tuple(resnet.Block(s, bool(d)) for s, d in zip(strides, down, strict=True))
+    mean_vec = m.get(f"{_P}.mean_vec", "string")
+    cfg = resnet.Config(blocks, bool(mean_vec))
+    named = list(resnet.block_names(cfg))
+    names: dict[tuple[str, Role], str] = {}
+
+    def one(slot: str, key: str) -> None:
+        names[slot, "weight"] = m.get(f"{_P}.{key}_weight", "string")
+        if bias := m.get(f"{_P}.{key}_bias", "string"):
+            names[slot, "bias"] = bias
+
+    one("stem", "stem")
+    lists = {
+        key: pull(
+            m,
+            [f"{name}.{'shortcut' if key == 'down' else key}" for name in named],
+            {"weight": f"{_P}.{key}_weight", "bias": f"{_P}.{key}_bias"},
+            optional=("weight", "bias") if key == "down" else ("bias",),
+        )
+        for key in _LISTS
+    }
+    for name in named:
+        for key in _LISTS:
+            slot = f"{name}.{'shortcut' if key == 'down' else key}"
+            names |= {k: v for k, v in lists[key].items() if k[0] == slot}
+    one("seg", "seg")
+    if mean_vec:
+        names["mean_vec", "offset"] = mean_vec
+    return Network(
+        family=FAMILIES[resnet.NAME],
+        config=cfg,
+        names=names,
+        constants={"tstp.eps": m.get(f"{_P}.var_eps", "f32")},
+        keys={"tstp.eps": f"{_P}.var_eps"},
+    )
+
+
+ARCH = Arch("wespeaker_resnet34", resnet, ROWS, describe, restore)

@@ -1,0 +1,49 @@
+"""Audio files as the front end takes them: 16 kHz, mono, float32 in [-1, 1]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from graphtools.errors import UnsupportedError, UsageError
+
+__all__ = ["SAMPLE_RATE", "read_audio"]
+
+SAMPLE_RATE = 16000
+
+
+def read_audio(path: Path | str) -> npt.NDArray[np.float32]:
+    """The samples ``[n]`` of a 16 kHz mono file; integer formats are scaled to [-1, 1].
+
+    Raises:
+        UsageError: there is no such file.
+        UnsupportedError: it is not audio, or has another rate or more channels. Nothing is
+            resampled or mixed here: how that is done changes the numbers.
+
+    """
+    import soundfile
+
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError("no such file", file=path, todo="check the path of the clip")
+    try:
+        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise UnsupportedError(
+            "the file cannot be read as audio",
+            file=path,
+            found=str(error).splitlines()[0],
+            todo="convert it to a 16 kHz mono WAV: sox IN -r 16000 -c 1 -b 16 OUT.wav",
+        ) from error
+    channels = samples.shape[1]
+    if rate != SAMPLE_RATE or channels != 1:
+        raise UnsupportedError(
+            "the clip is not 16 kHz mono, and resampling must not be guessed",
+            file=path,
+            expected=f"{SAMPLE_RATE} Hz, 1 channel",
+            found=f"{rate} Hz, {channels} channel{'s' if channels > 1 else ''}",
+            todo=f"convert it: sox {path.name} -r 16000 -c 1 -b 16 OUT.wav",
+        )
+    return np.ascontiguousarray(samples[:, 0])

@@ -1,0 +1,98 @@
+"""The command line: one file per command; this one holds the group and the error boundary.
+
+Commands parse, call the library and print. Nothing is imported before its command runs, so that
+``graphtools --help`` is as quick as click itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+__all__ = ["main"]
+
+# Command: (what it is for). The module of the same name holds it.
+_COMMANDS = {
+    "inspect": "Show what a model or a manifest GGUF holds.",
+    "convert": "Write a proven manifest GGUF of a model.",
+    "baseline": "Write golden intermediates of one audio clip.",
+    "replay": "Compute the embedding from a manifest GGUF alone.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="onnx-manifest", prog_name="graphtools")
+def cli() -> None:
+    """Port speech models to C++ engines on ggml: look, convert with proof, make goldens.
+
+    \b
+    Exit codes: 0 fine, 1 differs, 2 wrong call or missing input, 3 not supported
+    or refused, 4 a missing optional package, 5 other I/O or network, 70 our bug.
+    """
+
+
+def main() -> None:
+    """Run a command; every error of ours ends in a message and its exit code."""
+    from graphtools.errors import (
+        Error,
+        MissingDependencyError,
+        StorageError,
+        UnsupportedError,
+        UsageError,
+    )
+
+    codes: tuple[tuple[type[Error], int], ...] = (
+        (UsageError, 2),
+        (UnsupportedError, 3),
+        (MissingDependencyError, 4),
+        (StorageError, 5),
+    )
+    try:
+        code = cli.main(prog_name="graphtools", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing more to say to anyone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Error as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(next(code for kind, code in codes if isinstance(error, kind)))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        click.echo(f"error: {error.strerror or error}{where}", err=True)
+        sys.exit(5)
+    except Exception as error:  # the edge: whatever arrives here is a bug of ours
+        if os.environ.get("GRAPHTOOLS_TRACEBACK"):
+            raise
+        click.echo(
+            f"internal error: {type(error).__name__}: {error}\n"
+            "  This is a bug in graphtools. Set GRAPHTOOLS_TRACEBACK=1 to see where, and "
+            "report it with the command.",
+            err=True,
+        )
+        sys.exit(70)

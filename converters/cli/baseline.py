@@ -1,0 +1,51 @@
+"""``graphtools baseline``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converters.cli.output import json_option, model_option, print_json, table
+
+__all__ = ["command"]
+
+
+@click.command()
+@model_option
+@click.option("--audio", required=True, metavar="WAV", help="Clip: 16 kHz, mono.")
+@click.option(
+    "--output", "--out", "output", required=True, metavar="GGUF", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--seg-pool",
+    type=click.Choice(["100", "valid"]),
+    default="100",
+    show_default=True,
+    help="CAM++: divide the last partial segment by 100 (as the engine does) or by the frames "
+    "that are there (as PyTorch does).",
+)
+@json_option
+def command(
+    model: str, file: str | None, audio: str, output: Path, seg_pool: str, as_json: bool
+) -> None:
+    """Write the golden intermediates of one clip: front end, every stage, the embedding.
+
+    \b
+    Example:
+      graphtools baseline --model model.onnx --audio clip.wav --output baseline.gguf
+    """
+    from converters.baseline import baseline
+    from converters.sources.locate import locate_onnx
+
+    done = baseline(locate_onnx(model, file), Path(audio), output, name=model, seg_pool=seg_pool)
+    if as_json:
+        print_json(done.to_json())
+        return
+    table(
+        f"{done.arch}: {done.frames} frames"
+        + (f", segment pooling divided by: {done.seg_pool}" if done.seg_pool else ""),
+        ("stage", "shape", "float32 noise"),
+        [(name, list(shape), f"{noise:.2g}") for name, (shape, noise) in done.stages.items()],
+    )
+    click.echo(f"wrote {done.output}")

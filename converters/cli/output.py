@@ -1,0 +1,70 @@
+"""What the commands share: options, JSON, tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["console", "json_option", "model_option", "print_json", "table"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """``--json``: the result object on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
+        function
+    )
+
+
+def model_option(function: F) -> F:
+    """``--model`` with ``--file``."""
+    function = click.option(
+        "--file", "file", metavar="NAME", help="Which .onnx of a folder or hub repository."
+    )(function)
+    return click.option(
+        "--model", required=True, metavar="MODEL", help="ONNX file, folder or Hugging Face id."
+    )(function)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; numbers that JSON lacks become null."""
+    click.echo(json.dumps(_finite(value), indent=1))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and value - value != 0.0:
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def console() -> Console:
+    """Stdout; wide when it is not a terminal, so that nothing a script greps for is cut."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 400
+    return Console(width=width, highlight=False, emoji=False, markup=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A plain table under a title."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(str(cell)) for cell in row))
+    console().print(shown)

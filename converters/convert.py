@@ -1,0 +1,138 @@
+"""From a model file to a proven manifest GGUF."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from converters import metadata_props
+from converters.archs import Arch, arch_of_family
+from converters.archs.building import Builder
+from converters.archs.speaker import ARCHITECTURE
+from converters.emit import emit, replacing
+from converters.manifest import Manifest
+from graphtools.errors import UnsupportedError
+from graphtools.graph import Graph, build
+from graphtools.onnx_file import load
+from graphtools.recover import NearMiss, Recovered, recover
+
+if TYPE_CHECKING:
+    from converters.proof import Proof
+
+__all__ = ["Conversion", "Verify", "convert", "describe", "require_recovered"]
+
+Verify = Literal["full", "none"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote.
+
+    Attributes:
+        proof: None when it was not asked for.
+        files: the GGUF, then the proof beside it.
+
+    """
+
+    arch: str
+    manifest: Manifest
+    proof: Proof | None
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "arch": self.arch,
+            "output": str(self.files[0]),
+            "keys": len(self.manifest.entries),
+            "tensors": len(self.manifest.tensors),
+            "left_out": list(self.manifest.left_out),
+            "notes": list(self.notes),
+            "proof": None if self.proof is None else self.proof.to_json(),
+        }
+
+
+def convert(
+    path: Path,
+    output: Path,
+    *,
+    name: str | None = None,
+    arch: str | None = None,
+    verify: Verify = "full",
+    allow_unproven: Collection[str] = (),
+) -> Conversion:
+    """Write the manifest GGUF of the ONNX model at ``path``, and ``OUTPUT.proof.json``.
+
+    Args:
+        name: stored as ``general.name``; the path by default.
+        arch: the architecture that the model is asserted to be.
+        verify: ``none`` skips the proof.
+        allow_unproven: keys that may stay unproven.
+
+    Raises:
+        MissError: the network is none of the known families.
+        UnprovenError: the written file does not compute what the source computes; nothing
+            is left of it.
+
+    """
+    net = require_recovered(build(load(path)))
+    found = arch_of_family(net.family.name)
+    if arch is not None and arch != found.name:
+        raise UnsupportedError(
+            f"the network is not {arch}",
+            file=path,
+            expected=arch,
+            found=f"{found.name} ({net.family.title}), by its structure",
+            todo=f"leave --arch out, or pass --arch {found.name}",
+        )
+    manifest = describe(net, found, name or str(path))
+    notes = [*manifest.notes, *metadata_props.check(net.graph.model.metadata, manifest, path)]
+    proof = None
+    with emit(manifest, output) as temp:
+        if verify == "full":
+            from converters.proof import prove
+
+            proof = prove(temp, net, allow_unproven=allow_unproven)
+            proof.require()
+    files = [output]
+    report = output.with_name(output.name + ".proof.json")
+    if proof is None:
+        report.unlink(missing_ok=True)  # it spoke of the file that was there before
+    else:
+        with replacing(report) as temp:
+            temp.write_text(json.dumps(proof.to_json(), indent=1) + "\n")
+        files.append(report)
+        notes += proof.notes
+    return Conversion(found.name, manifest, proof, tuple(files), tuple(dict.fromkeys(notes)))
+
+
+def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
+    """The manifest of a recovered network; nothing is read but what decides a key."""
+    builder = Builder(net, arch.rows)
+    arch.describe(builder)
+    order = {row.key: i for i, row in enumerate(arch.rows)}
+    return Manifest(
+        architecture=ARCHITECTURE,
+        name=name,
+        entries=tuple(sorted(builder.entries, key=lambda e: order[e.key])),
+        tensors=tuple(builder.tensors.values()),
+        left_out=builder.left_out(),
+        notes=tuple(builder.notes),
+    )
+
+
+def require_recovered(graph: Graph) -> Recovered:
+    """The recovered network.
+
+    Raises:
+        MissError: it is none of the known families; the nearest one is named.
+
+    """
+    found = recover(graph)
+    if isinstance(found, NearMiss):
+        raise found.error(graph)
+    return found

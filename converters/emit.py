@@ -1,0 +1,174 @@
+"""The one GGUF emitter: writes a temp file, reads it back, compares, then renames it.
+
+gguf's writer lets through what its readers then choke on (names of 64 bytes, 0-d and 5-d
+tensors, repeated keys, dropped empty values), so everything is checked here first, and what was
+written is compared key by key and byte by byte with what was meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from converters import gguf_file
+from converters.manifest import Manifest, require_value
+from graphtools.errors import StorageError, UnsupportedError
+from graphtools.tensors import DType, widened
+
+__all__ = ["MAX_NAME_BYTES", "emit", "replacing"]
+
+# ggml's GGML_MAX_NAME is 64 with the final NUL.
+MAX_NAME_BYTES = 63
+_MAX_DIMS = 4
+
+_TYPES = {
+    "string": "STRING",
+    "bool": "BOOL",
+    "u8": "UINT8",
+    "u32": "UINT32",
+    "u64": "UINT64",
+    "i32": "INT32",
+    "i64": "INT64",
+    "f32": "FLOAT32",
+}
+
+
+@contextlib.contextmanager
+def emit(manifest: Manifest, output: Path) -> Iterator[Path]:
+    """Write ``manifest`` beside ``output`` and yield the finished temp file.
+
+    When the block ends without an error the file gets its name; otherwise nothing stays.
+
+    Raises:
+        UnsupportedError: a name, shape or value cannot be stored.
+        StorageError: writing failed, or what was read back differs.
+
+    """
+    _require_storable(manifest)
+    with replacing(output) as temp:
+        digests = _write(manifest, temp)
+        _require_same(manifest, temp, digests)
+        yield temp
+
+
+@contextlib.contextmanager
+def replacing(output: Path) -> Iterator[Path]:
+    """Yield an empty temp file in ``output``'s folder; it takes that name when the block ends
+    well and is removed when it does not.
+
+    Raises:
+        StorageError: the folder cannot be written to.
+
+    """
+    temp: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
+        os.close(handle)
+        temp = Path(name)
+        yield temp
+        with temp.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        temp.chmod(0o666 & ~mask)
+        temp.replace(output)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write: {error.strerror or error}",
+            file=output,
+            todo="check that the folder exists, is writable and has room",
+        ) from error
+    finally:
+        if temp is not None:
+            temp.unlink(missing_ok=True)
+
+
+def _require_storable(manifest: Manifest) -> None:
+    keys = [e.key for e in manifest.entries]
+    names = [t.name for t in manifest.tensors]
+    for what, listed in (("key", keys), ("tensor", names)):
+        repeated = (
+            {n for n in listed if listed.count(n) > 1} if len(set(listed)) < len(listed) else ()
+        )
+        if repeated:
+            raise UnsupportedError(f"the {what} {min(repeated)!r} would be written twice")
+    for entry in manifest.entries:
+        require_value(entry.key, entry.type, entry.value)
+    for tensor in manifest.tensors:
+        size = len(tensor.name.encode())
+        if not 0 < size <= MAX_NAME_BYTES:
+            raise UnsupportedError(
+                f"the tensor name {tensor.name!r} cannot be stored",
+                expected=f"1 to {MAX_NAME_BYTES} bytes (ggml's limit)",
+                found=f"{size} bytes",
+                todo="export the model with shorter parameter names",
+            )
+        if not 1 <= len(tensor.shape) <= _MAX_DIMS or not tensor.size:
+            raise UnsupportedError(
+                f"the tensor {tensor.name!r} cannot be stored",
+                expected=f"1 to {_MAX_DIMS} axes, none empty",
+                found=f"shape {list(tensor.shape)}",
+            )
+
+
+def _write(manifest: Manifest, path: Path) -> list[bytes]:
+    """Write the file; returns each tensor's digest, taken from the array that was written."""
+    from gguf import GGUFValueType, GGUFWriter
+
+    writer = GGUFWriter(None, manifest.architecture)
+    try:
+        writer.add_key_value("general.name", manifest.name, GGUFValueType.STRING)
+        for entry in manifest.entries:
+            if entry.type.startswith("["):
+                item = GGUFValueType[_TYPES[entry.type[1:-1]]]
+                writer.add_key_value(entry.key, entry.value, GGUFValueType.ARRAY, item)
+            else:
+                writer.add_key_value(entry.key, entry.value, GGUFValueType[_TYPES[entry.type]])
+        for tensor in manifest.tensors:
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        digests = []
+        for tensor in manifest.tensors:
+            values = widened(tensor).read()
+            digests.append(hashlib.sha256(values.data).digest())
+            writer.write_tensor_data(values)
+        return digests
+    finally:
+        writer.close()
+
+
+def _require_same(manifest: Manifest, path: Path, digests: list[bytes]) -> None:
+    """Compare the file on disk with the manifest, in everything that a reader sees."""
+    back = gguf_file.read(path)
+    wanted = {e.key: (e.type, e.value) for e in manifest.entries}
+    found = {e.key: (e.type, e.value) for e in back.entries}
+    if back.architecture != manifest.architecture or back.name != manifest.name:
+        raise _differs(path, "the general keys", manifest.name, back.name)
+    for key in sorted({*wanted, *found}):
+        if wanted.get(key) != found.get(key):
+            raise _differs(path, f"the key {key!r}", wanted.get(key), found.get(key))
+    if [t.name for t in back.tensors] != [t.name for t in manifest.tensors]:
+        raise _differs(path, "the list of tensors", len(manifest.tensors), len(back.tensors))
+    for tensor, stored, digest in zip(manifest.tensors, back.tensors, digests, strict=True):
+        if stored.shape != tensor.shape or stored.dtype is not DType.F32:
+            raise _differs(path, f"the tensor {tensor.name!r}", tensor.shape, stored.shape)
+        if hashlib.sha256(stored.read().data).digest() != digest:
+            raise _differs(path, f"the bytes of {tensor.name!r}", "those read", "others")
+
+
+def _differs(path: Path, what: str, expected: object, found: object) -> StorageError:
+    return StorageError(
+        f"the file read back differs from what was written, in {what}",
+        file=path,
+        expected=repr(expected)[:200],
+        found=repr(found)[:200],
+        todo="check the disk and its free space, then convert again",
+    )

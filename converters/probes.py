@@ -1,0 +1,59 @@
+"""Features that a proof is run on: chosen so that every manifest value changes something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import numpy as np
+
+from converters.frontend import Features, log_mel, mean_subtracted
+
+__all__ = ["Probe", "probes"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Mean-subtracted features ``[frames, n_mels]`` with a name for reports."""
+
+    name: str
+    features: Features
+
+
+def probes(frames: int | None = None) -> tuple[Probe, ...]:
+    """The proof's inputs.
+
+    Speech (298 frames) exercises everything a real clip does; four times speech saturates
+    clamps; a loud part that is constant in time shows the pooling's epsilon and the padding;
+    a short one shows whatever depends on length. After a stride of 2 none has a multiple of
+    100 frames, which would hide how a partial segment is averaged.
+
+    Args:
+        frames: the one length that the model takes; None when it takes any.
+
+    """
+    speech = _speech()
+    rng = np.random.default_rng(20260629)
+    level = rng.normal(0.0, 4.0, speech.shape[1])
+    if frames is not None:
+        clip = np.resize(speech, (frames, speech.shape[1]))
+        return (
+            Probe("speech", clip),
+            Probe("4 x speech", 4.0 * clip),
+            Probe("constant", np.tile(level, (frames, 1)).astype(np.float32)),
+        )
+    return (
+        Probe("speech", speech),
+        Probe("4 x speech", 4.0 * speech[60:133]),
+        Probe("constant", np.tile(level, (38, 1)).astype(np.float32)),
+        Probe("short", rng.normal(0.0, 4.0, (27, speech.shape[1])).astype(np.float32)),
+    )
+
+
+@cache
+def _speech() -> Features:
+    from converters.audio import read_audio
+
+    with resources.as_file(resources.files("converters") / "data" / "speech.wav") as path:
+        return mean_subtracted(log_mel(read_audio(path)))

@@ -1,0 +1,361 @@
+"""Does a written GGUF compute what its source computes? Stage by stage, value by value.
+
+The file is read back and replayed from its keys and tensors alone. Every stage is fed
+onnxruntime's own inputs to it, so that the first stage that differs is the one that is wrong;
+weight-free islands are also run alone; every metadata value has to have taken part, or to equal
+its source. The structure of the source decides nothing here: numbers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converters import gguf_file
+from converters.compare import Difference, difference, local_error
+from converters.probes import Probe, probes
+from converters.replay import Replay
+from graphtools.errors import Error, UnprovenError, UnsupportedError
+from graphtools.islands import ISLANDS
+from graphtools.onnx_edit import SegmentRule, has_partial_windows, island_model
+from graphtools.recover import Recovered
+from graphtools.runtime import Runner, runtime_version
+from graphtools.tensors import Array
+
+__all__ = ["GATE", "MIN_COSINE", "Proof", "StageError", "prove"]
+
+# A stage is right when |d| <= GATE * (|ref| + rms) for every element. A correct float64 forward
+# stays below 2.1e-5 on real networks (float32 noise of one block); a wrong one is far above.
+GATE = 1e-4
+# End to end, the embedding of a correct file is nearer than this; float32 noise adds up over
+# the whole network, so that an absolute bound would fail correct files.
+MIN_COSINE = 0.99999
+# The epsilon measured on an all-zero map through the pooling, relative.
+_EPS_GATE = 1e-3
+
+
+@dataclass(frozen=True)
+class StageError:
+    """The worst local error of a stage: which probe, and under which segment rule."""
+
+    stage: str
+    error: float
+    probe: str
+    rule: SegmentRule | None
+
+
+@dataclass
+class Proof:
+    """The result; truthy when the file is proven.
+
+    Attributes:
+        stages: worst local error of every stage, in execution order.
+        islands: worst local error of each kind of island run alone.
+        end_to_end: embedding of the whole replay against onnxruntime, by segment rule.
+        rule_distance: 1 - cosine between the embeddings under the two segment rules.
+        runtime_rule: the rule that the installed onnxruntime itself follows.
+        values: key to what shows that it is right.
+        failures: what is wrong, the first difference first.
+        unproven: keys that nothing exercised.
+
+    """
+
+    onnxruntime: str
+    stages: dict[str, StageError] = field(default_factory=dict)
+    islands: dict[str, float] = field(default_factory=dict)
+    end_to_end: dict[str, Difference] = field(default_factory=dict)
+    rule_distance: float | None = None
+    runtime_rule: str | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    failures: list[Error] = field(default_factory=list)
+    unproven: dict[str, str] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return not self.failures and not set(self.unproven) - set(self.allowed)
+
+    @property
+    def worst(self) -> StageError | None:
+        """The stage with the largest local error."""
+        return max(self.stages.values(), key=lambda s: s.error, default=None)
+
+    def require(self) -> None:
+        """Raise the first failure, or the first unproven value."""
+        if self.failures:
+            raise self.failures[0]
+        for key in sorted(set(self.unproven) - set(self.allowed)):
+            raise UnprovenError(
+                f"nothing shows that the value of {key!r} is right",
+                found=self.unproven[key],
+                todo=f"check it by hand, then pass --allow-unproven {key}",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the same for the same input."""
+        return {
+            "proven": bool(self),
+            "onnxruntime": self.onnxruntime,
+            "gate": GATE,
+            "stages": {
+                s.stage: {"error": s.error, "probe": s.probe, "segment_rule": s.rule}
+                for s in self.stages.values()
+            },
+            "islands": self.islands,
+            "end_to_end": {
+                rule: {"cosine": d.cosine, "max_abs": d.max_abs}
+                for rule, d in self.end_to_end.items()
+            },
+            "segment_rule_distance": self.rule_distance,
+            "segment_rule_of_onnxruntime": self.runtime_rule,
+            "values": self.values,
+            "unproven": self.unproven,
+            "allowed_unproven": list(self.allowed),
+            "failures": [e.fields() for e in self.failures],
+            "notes": self.notes,
+        }
+
+
+def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -> Proof:
+    """Replay the GGUF at ``path`` against the model it was made from.
+
+    Returns a `Proof` that is falsy when the file is wrong or a value is unproven.
+
+    Raises:
+        UnsupportedError: onnxruntime cannot run the source.
+
+    """
+    proof = Proof(runtime_version(), allowed=tuple(sorted(allow_unproven)))
+    try:
+        replay = Replay.of(gguf_file.read(path))
+        _check_values(replay, net, proof)
+        for rule in _rules(net):
+            _check_stages(replay, net, rule, proof)
+            if proof.failures:
+                return proof
+            _check_islands(replay, net, rule, proof)
+        _compare_rules(net, proof)
+        _check_exercised(replay, proof)
+    except _SourceError as error:
+        raise error.cause from error
+    except UnsupportedError as error:
+        # The manifest cannot be computed at all: that is an answer about the file.
+        proof.failures.append(
+            UnprovenError(
+                error.cause, where=error.where, expected=error.expected, found=error.found
+            )
+        )
+    return proof
+
+
+class _SourceError(Exception):
+    """Wraps what the source did wrong, so that it is not taken for the file's fault."""
+
+    def __init__(self, cause: Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _rules(net: Recovered) -> tuple[SegmentRule | None, ...]:
+    return ("kernel", "valid") if has_partial_windows(net.graph.model) else (None,)
+
+
+def _frames(net: Recovered) -> int | None:
+    shape = net.graph.model.inputs[0].shape
+    return shape[1] if shape and isinstance(shape[1], int) else None
+
+
+def _feeds(net: Recovered, probe: Probe) -> dict[str, Array]:
+    return {net.binding.input: probe.features[None]}
+
+
+def _run(runner: Runner, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    try:
+        return runner.run(feeds)
+    except Error as error:
+        raise _SourceError(error) from error
+
+
+def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proof: Proof) -> None:
+    """Points 1 and 2: every stage locally on every probe, the embedding end to end on speech."""
+    tensors = net.binding.stages
+    runner = Runner.of(net.graph.model, [*tensors.values()], rule)
+    for probe in probes(_frames(net)):
+        reference = _run(runner, _feeds(net, probe))
+
+        def check(
+            stage: str, ours: Array, probe: Probe = probe, reference: dict[str, Array] = reference
+        ) -> Array:
+            theirs = _as_shape(reference[tensors[stage]], ours.shape, stage)
+            error = local_error(theirs, ours)
+            known = proof.stages.get(stage)
+            if known is None or error > known.error:
+                proof.stages[stage] = StageError(stage, error, probe.name, rule)
+            if error > GATE:
+                raise UnprovenError(
+                    f"the stage {stage} does not compute what the source computes",
+                    where=f"probe {probe.name!r}, fed onnxruntime's own input to the stage",
+                    expected=f"|d| <= {GATE:g} x (|ref| + rms) for every element",
+                    found=f"{error:.3g}, {_told(difference(theirs, ours))}",
+                )
+            return theirs
+
+        replay.run(probe.features, check, rule)
+        if probe.name == "speech":
+            name = [*tensors][-1]
+            ours = replay.run(probe.features, rule=rule)
+            apart = difference(_as_shape(reference[tensors[name]], ours.shape, name), ours)
+            proof.end_to_end[rule or "plain"] = apart
+            if apart.cosine < MIN_COSINE:
+                raise UnprovenError(
+                    "the embedding of the whole replay is not the source's",
+                    where=f"probe {probe.name!r}",
+                    expected=f"cosine >= {MIN_COSINE}",
+                    found=_told(apart),
+                )
+
+
+def _told(apart: Difference) -> str:
+    return f"max|d| {apart.max_abs:.3g} at {list(apart.at)}, cosine {apart.cosine:.6f}"
+
+
+def _as_shape(theirs: Array, shape: tuple[int, ...], stage: str) -> Array:
+    """Onnxruntime's tensor without its batch axis, in the replay's shape, float64.
+
+    Raises:
+        UnprovenError: the shapes differ in more than axes of size 1.
+
+    """
+    if [d for d in theirs.shape if d != 1] != [d for d in shape if d != 1]:
+        raise UnprovenError(
+            f"the stage {stage} has another shape than in the source",
+            expected=f"{list(theirs.shape)} in the source",
+            found=f"{list(shape)} in the replay",
+        )
+    return theirs.astype(np.float64).reshape(shape)
+
+
+def _check_islands(replay: Replay, net: Recovered, rule: SegmentRule | None, proof: Proof) -> None:
+    """Point 3: each weight-free region alone, on noise and on an all-zero map."""
+    regions = [region for _, region in net.binding.regions]
+    entries = [region.entry for region in regions]
+    data, needed = island_model(net.graph, entries, [r.exit for r in regions], rule)
+    runner = Runner(net.graph.model, data, [r.exit for r in regions])
+    probe = probes(_frames(net))[0]
+    shapes = _run(Runner.of(net.graph.model, entries, rule), _feeds(net, probe))
+    rng = np.random.default_rng(7)
+    noise = {n: rng.normal(1.0, 2.0, shapes[n].shape).astype(np.float32) for n in entries}
+    zeros = {n: np.zeros_like(shapes[n]) for n in entries}
+    own = {n: v for n, v in _feeds(net, probe).items() if n in needed}
+    constants = {**replay.network.constants, "cam.valid": float(rule == "valid")}
+    for values in (noise, zeros):
+        found = _run(runner, {**own, **values})
+        for kind, region in net.binding.regions:
+            mine = {n[len(kind) + 1 :]: v for n, v in constants.items() if n.startswith(f"{kind}.")}
+            ours = ISLANDS[kind].compute(values[region.entry][0].astype(np.float64), mine)
+            theirs = _as_shape(found[region.exit], ours.shape, kind)
+            if values is zeros and "eps" in mine:
+                _check_eps(f"{kind}.eps", mine["eps"], theirs, replay, proof)
+                continue
+            error = local_error(theirs, ours)
+            proof.islands[kind] = max(error, proof.islands.get(kind, 0.0))
+            if error > GATE:
+                raise UnprovenError(
+                    f"the region {kind} does not compute {ISLANDS[kind].meaning}",
+                    where=f'from "{region.entry}" to "{region.exit}"',
+                    expected=f"|d| <= {GATE:g} x (|ref| + rms) for every element",
+                    found=f"{error:.3g}, {_told(difference(theirs, ours))}",
+                )
+
+
+def _check_eps(name: str, eps: float, theirs: Array, replay: Replay, proof: Proof) -> None:
+    """On an all-zero map the std half of the pooling is sqrt(eps)."""
+    measured = float(theirs[len(theirs) // 2 :].astype(np.float64).mean())
+    key = replay.network.keys.get(name)
+    if key is None:  # nothing stores it; the architecture's file says how large it may be
+        if measured:
+            proof.notes.append(f"the pooling adds {measured**2:.3g} to the variance")
+        return
+    if abs(np.sqrt(eps) - measured) > _EPS_GATE * measured:
+        raise UnprovenError(
+            f"the value of {key!r} is not what the pooling adds to the variance",
+            where="an all-zero map through the pooling",
+            expected=f"{measured**2:.6g} (measured)",
+            found=f"{eps:.6g}",
+        )
+    proof.values[key] = f"measured on the source's pooling: {measured**2:.6g}"
+
+
+def _compare_rules(net: Recovered, proof: Proof) -> None:
+    """Point 6: how far the two segment rules are apart, and which one this runtime follows."""
+    rules = [rule for rule in _rules(net) if rule is not None]
+    if not rules:
+        return
+    model, output, speech = net.graph.model, net.binding.output, probes(_frames(net))[0]
+    pinned = {r: _run(Runner.of(model, [output], r), _feeds(net, speech))[output] for r in rules}
+    untouched = _run(Runner.of(model, [output]), _feeds(net, speech))[output]
+    proof.rule_distance = 1.0 - difference(pinned["kernel"], pinned["valid"]).cosine
+    if local_error(pinned["kernel"], pinned["valid"]) <= GATE:
+        frames = speech.features.shape[0]
+        proof.notes.append(f"{frames} frames do not exercise the segment rule (no partial segment)")
+        return
+    follows = [r for r in rules if local_error(untouched, pinned[r]) <= GATE]
+    proof.runtime_rule = follows[0] if follows else None
+    if not follows:
+        proof.notes.append("the installed onnxruntime follows neither segment rule on this model")
+
+
+def _check_values(replay: Replay, net: Recovered, proof: Proof) -> None:
+    """Point 4, what needs no run: types, fixed values, and equality with the source."""
+    manifest, rows = replay.manifest, {row.key: row for row in replay.arch.rows}
+    if net.family.name != replay.arch.family.NAME:
+        raise UnprovenError(
+            "the file is of another architecture than its source",
+            expected=net.family.title,
+            found=replay.arch.name,
+        )
+    for entry in manifest.entries:
+        if entry.key not in rows:
+            raise UnprovenError(f"the key {entry.key!r} is not in the schema")
+    constants = {key: name for name, key in replay.network.keys.items()}
+    for key, row in rows.items():
+        value = manifest.get(key, row.type)
+        wanted: object = row.fixed
+        if row.proof == "source":
+            wanted = net.binding.constants[constants[key]].value
+        elif row.proof != "schema":
+            continue
+        if value != (float(np.float32(wanted)) if isinstance(wanted, float) else wanted):
+            source = "the schema" if row.proof == "schema" else "the source"
+            raise UnprovenError(
+                f"the value of {key!r} is not {source}'s",
+                expected=repr(wanted),
+                found=repr(value),
+            )
+        proof.values[key] = "equals the schema" if row.proof == "schema" else "equals the source"
+
+
+def _check_exercised(replay: Replay, proof: Proof) -> None:
+    """Point 4, what the runs have to have used: every tensor and every constant."""
+    unread = [t.name for t in replay.manifest.tensors if t.name not in replay.pulled]
+    if unread:
+        raise UnprovenError(
+            f"{len(unread)} tensors are in the file that no key names", found=unread[0]
+        )
+    constants = {key: name for name, key in replay.network.keys.items()}
+    last = next(reversed(replay.network.template.stages()))
+    dim = len(replay.manifest.tensors) and replay.manifest["voicedetect.embedding_dim"]
+    for row in replay.arch.rows:
+        if row.key == "voicedetect.embedding_dim":
+            proof.values[row.key] = f"length of {last}: {dim}"
+        elif row.proof == "replay" and row.key in constants:
+            if constants[row.key] in replay.used:
+                proof.values[row.key] = "changed values in the replay"
+            else:
+                proof.unproven[row.key] = "no probe reached it"
+        elif row.proof == "replay":
+            proof.values[row.key] = "pulled by the replay"

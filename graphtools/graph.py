@@ -1,0 +1,290 @@
+"""A model as a networkx graph, and the questions that recovery asks of it.
+
+``Graph.net`` is a MultiDiGraph: a node is a node's index in the file (data: ``node``), an edge
+goes from producer to consumer and is keyed by ``(tensor name, input slot)``. All functions here
+take linear time and none depends on the order of nodes in the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+
+from graphtools.model import Model, Node, Subgraph, Value
+from graphtools.tensors import DType, LazyTensor, Reshape, Transpose, Widen
+
+__all__ = [
+    "ENTRY",
+    "SEE_THROUGH",
+    "Graph",
+    "Region",
+    "build",
+    "canonical_order",
+    "constant",
+    "regions_above",
+    "scalar",
+    "see",
+]
+
+# The virtual node before all graph inputs.
+ENTRY = -1
+
+# Ops that move data without changing values. Recovery looks through them: whether the layout
+# they make is the right one is decided by the proof, which compares numbers.
+SEE_THROUGH = frozenset(
+    ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+)
+
+# What these give depends on the shape of their input alone, so data does not flow through.
+_SHAPE_ONLY = frozenset(("Shape", "Size"))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model with its producers and consumers.
+
+    Attributes:
+        producers: tensor name to the node that makes it.
+        consumers: tensor name to (node, input slot) pairs in file order; slot -1 is a read
+            from inside a subgraph attribute.
+
+    """
+
+    model: Model
+    net: nx.MultiDiGraph[int]
+    producers: Mapping[str, Node]
+    consumers: Mapping[str, tuple[tuple[Node, int], ...]]
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.model.path.name}: {len(self.model.nodes)} nodes>"
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.model.outputs
+
+    @cached_property
+    def dominators(self) -> Mapping[int, int]:
+        """Immediate dominator of every node that input *data* reaches, from `ENTRY`.
+
+        Edges out of Shape and Size are left out: other exporters compute every shape from the
+        graph's input, which would make the input the dominator of everything.
+        """
+        data: nx.DiGraph[int] = nx.DiGraph()
+        data.add_node(ENTRY)
+        for value in self.model.inputs:
+            data.add_edges_from((ENTRY, node.index) for node, _ in self.consumers[value.name])
+        nodes = self.model.nodes
+        data.add_edges_from((u, v) for u, v in self.net.edges() if nodes[u].op not in _SHAPE_ONLY)
+        found: dict[int, int] = nx.immediate_dominators(data, ENTRY)
+        return {node: above for node, above in found.items() if node != ENTRY}
+
+
+@dataclass(frozen=True)
+class Region:
+    """A single-entry region of the data graph.
+
+    Attributes:
+        entry: the tensor through which all data comes in.
+        exit: the tensor it gives.
+        nodes: indices of the nodes between, the producer of ``exit`` included.
+
+    """
+
+    entry: str
+    exit: str
+    nodes: frozenset[int]
+
+
+def build(model: Model) -> Graph:
+    """The graph of a checked model (see `graphtools.onnx_file.load`)."""
+    net: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    net.add_nodes_from((node.index, {"node": node}) for node in model.nodes)
+    producers = {o: node for node in model.nodes for o in node.outputs if o}
+    readers: dict[str, list[tuple[Node, int]]] = {
+        name: [] for name in (*producers, *model.constants, *(v.name for v in model.inputs))
+    }
+    for node in model.nodes:
+        reads = [(name, slot) for slot, name in enumerate(node.inputs) if name]
+        for value in node.attributes.values():
+            if isinstance(value, Subgraph):
+                reads += [(name, -1) for name in value.reads if name in readers]
+        for name, slot in reads:
+            readers[name].append((node, slot))
+            if name in producers:
+                net.add_edge(producers[name].index, node.index, (name, slot))
+    return Graph(model, net, producers, {name: tuple(r) for name, r in readers.items()})
+
+
+def see(graph: Graph, tensor: str) -> str:
+    """The tensor that holds the same values before any layout op."""
+    seen = {tensor}
+    while (node := graph.producers.get(tensor)) is not None and node.op in SEE_THROUGH:
+        tensor = node.inputs[0]
+        if tensor in seen:  # a cycle: no order of this graph can run
+            break
+        seen.add(tensor)
+    return tensor
+
+
+def constant(graph: Graph, tensor: str) -> LazyTensor | None:
+    """The constant behind a tensor, through Identity, Cast and layout ops; else None.
+
+    It is named after the last Identity on the way, or after the initializer: an exporter that
+    merged byte-equal parameters keeps the names of the others as Identity outputs.
+    """
+    chain: list[Node] = []
+    while tensor not in graph.model.constants:
+        node = graph.producers.get(tensor)
+        if node is None or node.op not in SEE_THROUGH or node in chain[-64:]:
+            return None
+        chain.append(node)
+        tensor = node.inputs[0]
+    found: LazyTensor | None = graph.model.constants[tensor]
+    for node in reversed(chain):
+        found = _applied(graph, node, found) if found is not None else None
+    return found
+
+
+def scalar(graph: Graph, tensor: str) -> float | None:
+    """The value of a constant of one element; None when it is anything else."""
+    found = constant(graph, tensor)
+    if found is None or found.size != 1 or found.dtype in (DType.STRING, DType.OTHER):
+        return None
+    return float(found.read().reshape(-1)[0])
+
+
+def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
+    """Single-entry regions that end at ``exit``, smallest first, while they hold no weights.
+
+    A region may hold scalar constants and integer tensors (shapes), no float constant of more
+    than one element: a layer hidden in a pooling would have one.
+    """
+    last = graph.producers.get(exit)
+    if last is None or last.index not in graph.dominators:
+        return
+    nodes: set[int] = set()
+    frontier = [last]
+    above = graph.dominators[last.index]
+    while above != ENTRY:
+        top = graph.model.nodes[above]
+        while frontier:
+            node = frontier.pop()
+            if node.index == above or node.index in nodes:
+                continue
+            nodes.add(node.index)
+            for name in filter(None, node.inputs):
+                if _is_weight(graph, name):
+                    return
+                if name in graph.producers:
+                    producer = graph.producers[name]
+                    if producer.op not in _SHAPE_ONLY:
+                        frontier.append(producer)
+        entries = {
+            name
+            for name in top.outputs
+            for node, _ in graph.consumers.get(name, ())
+            if node.index in nodes
+        }
+        if top.op not in SEE_THROUGH and len(entries) == 1:
+            yield Region(entries.pop(), exit, frozenset(nodes))
+        frontier = [top]
+        above = graph.dominators[above]
+
+
+def canonical_order(graph: Graph) -> tuple[int, ...]:
+    """Node indices in an execution order that is the same for every order of the file.
+
+    Depth first from the graph's outputs, inputs in slot order, producers before consumers;
+    nodes that no output needs come last, as the file has them.
+    """
+    order: dict[int, None] = {}
+    roots = [graph.producers.get(v.name) for v in graph.outputs]
+    for root in (*filter(None, roots), *graph.model.nodes):
+        stack: list[tuple[Node, Iterator[str]]] = [(root, _reads(root))]
+        entered = {root.index}
+        while stack:
+            node, reads = stack[-1]
+            if node.index in order:
+                stack.pop()
+                continue
+            for name in reads:
+                producer = graph.producers.get(name)
+                if producer and producer.index not in order and producer.index not in entered:
+                    entered.add(producer.index)
+                    stack.append((producer, _reads(producer)))
+                    break
+            else:
+                order[node.index] = None
+                stack.pop()
+    return tuple(order)
+
+
+def _reads(node: Node) -> Iterator[str]:
+    yield from node.inputs
+    for value in node.attributes.values():
+        if isinstance(value, Subgraph):
+            yield from value.reads
+
+
+def _is_weight(graph: Graph, tensor: str) -> bool:
+    found = constant(graph, tensor)
+    return found is not None and found.dtype.is_float and found.size > 1
+
+
+def _applied(graph: Graph, node: Node, source: LazyTensor) -> LazyTensor | None:
+    """A constant after one see-through node; None where its shape cannot be told."""
+    if node.op == "Identity":
+        return source.named(node.outputs[0])
+    if node.op == "Dropout":
+        return source
+    if node.op == "Cast":
+        widens = node.integer("to", 0) == 1 and source.dtype.is_float  # 1: TensorProto.FLOAT
+        if widens and source.dtype is not DType.F32:
+            return LazyTensor(source.name, source.shape, DType.F32, Widen(source))
+        return source if widens else None
+    if node.op == "Transpose":
+        axes = node.integers("perm", tuple(reversed(range(len(source.shape)))))
+        shape = tuple(source.shape[a] for a in axes)
+        return LazyTensor(source.name, shape, source.dtype, Transpose(source, axes))
+    shape_now = _reshaped(graph, node, source)
+    if shape_now is None or math.prod(shape_now) != source.size:
+        return None
+    return LazyTensor(source.name, shape_now, source.dtype, Reshape(source))
+
+
+def _reshaped(graph: Graph, node: Node, source: LazyTensor) -> tuple[int, ...] | None:
+    shape = source.shape
+    if node.op == "Flatten":
+        axis = node.integer("axis", 1)
+        return (math.prod(shape[:axis]), math.prod(shape[axis:]))
+    listed = node.integers("axes", ())
+    if len(node.inputs) > 1 and node.inputs[1]:
+        operand = constant(graph, node.inputs[1])
+        if operand is None:
+            return None
+        listed = tuple(int(v) for v in operand.read().reshape(-1))
+    if node.op == "Reshape":
+        wanted = [shape[i] if v == 0 and i < len(shape) else v for i, v in enumerate(listed)]
+        if wanted.count(-1) == 1:
+            rest = -math.prod(wanted)
+            wanted[wanted.index(-1)] = source.size // rest if rest else 0
+        return tuple(wanted)
+    if node.op == "Squeeze":
+        drop = {a % len(shape) for a in listed} if listed else set()
+        return tuple(
+            d
+            for i, d in enumerate(shape)
+            if (i not in drop if listed else d != 1) or (i in drop and d != 1)
+        )
+    rank = len(shape) + len(listed)
+    new = {a % rank for a in listed}
+    rest_dims = iter(shape)
+    return tuple(1 if i in new else next(rest_dims) for i in range(rank))

@@ -1,0 +1,153 @@
+"""Weight-free regions: what they compute, and how their constants are read from a graph.
+
+Every exporter spells a pooling differently, so recovery takes any weight-free single-entry
+region in an island's place. Only its constants are looked for here; that the region computes
+what the numpy function does is proven by running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphtools.graph import Graph, Region, scalar, see
+from graphtools.model import Node
+from graphtools.tensors import Array
+
+__all__ = ["ISLANDS", "Constant", "Island", "Mismatch"]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A scalar that stands in the graph.
+
+    Attributes:
+        name: what the family calls it, e.g. ``relu_clamp`` or ``tstp.eps``.
+        origin: the node and tensor it was read from.
+
+    """
+
+    name: str
+    value: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a step of a forward does not fit a place of a graph."""
+
+    where: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Island:
+    """One kind of region.
+
+    Attributes:
+        meaning: one line for people.
+        compute: (input, constants by short name) to output, float64.
+        read: its constants, or why the region cannot be of this kind.
+
+    """
+
+    meaning: str
+    compute: Callable[[Array, Mapping[str, float]], Array]
+    read: Callable[[Graph, Region], Mapping[str, Constant] | Mismatch]
+
+
+def statistics(x: Array, constants: Mapping[str, float]) -> Array:
+    """[..., T] to [2 * prod(...)]: means, then ``sqrt(unbiased variance + eps)`` over time.
+
+    One frame has no unbiased variance: the result is NaN there, as it is in torch.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    frames = flat.shape[1]
+    mean = flat.mean(axis=1)
+    squares = np.square(flat - mean[:, None]).sum(axis=1)
+    var = squares / (frames - 1) if frames > 1 else np.full_like(mean, np.nan)
+    return np.concatenate([mean, np.sqrt(var + constants["eps"])])
+
+
+def segment_context(x: Array, constants: Mapping[str, float]) -> Array:
+    """[C, T] to [C, T]: the mean over time plus the mean of each frame's 100-frame segment.
+
+    ``valid`` decides the divisor of the last, partial segment: 0 divides by the segment's
+    length, 1 by the frames that are there (what PyTorch computes).
+    """
+    length = int(constants["segment"])
+    frames = x.shape[-1]
+    segments = -(-frames // length)
+    padded = np.pad(x, ((0, 0), (0, segments * length - frames)))
+    sums = padded.reshape(x.shape[0], segments, length).sum(axis=2)
+    counts = np.full(segments, float(length))
+    if constants["valid"]:
+        counts[-1] = frames - length * (segments - 1)
+    spread = np.repeat(sums / counts, length, axis=1)[:, :frames]
+    return np.asarray(x.mean(axis=1, keepdims=True) + spread)
+
+
+def _read_eps(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch:
+    """The scalar added right before the square root; 0 where nothing is added."""
+    roots = list(_nodes(graph, region, "Sqrt", "Pow"))
+    found: dict[float, str] = {}
+    for root in roots:
+        if root.op == "Pow" and scalar(graph, root.inputs[1]) != 0.5:
+            continue
+        below = graph.producers.get(see(graph, root.inputs[0]))
+        value, origin = 0.0, f"nothing added before {root}"
+        if below is not None and below.op == "Add":
+            for name in below.inputs:
+                added = scalar(graph, name)
+                if added is not None:
+                    value, origin = added, f'{below}, constant "{name}"'
+        found.setdefault(value, origin)
+    if len(found) != 1:
+        return Mismatch(
+            _where(region),
+            "one square root, of a variance plus a constant",
+            f"{len(roots)} square roots, constants {sorted(found)}",
+        )
+    (value, origin), *_ = found.items()
+    return {"eps": Constant("eps", value, origin)}
+
+
+def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch:
+    """The segment length, from the one average pooling of the region."""
+    pools = list(_nodes(graph, region, "AveragePool"))
+    expected = "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1"
+    if len(pools) != 1:
+        return Mismatch(_where(region), expected, f"{len(pools)} AveragePool nodes")
+    (pool,) = pools
+    kernel = pool.integers("kernel_shape", ())
+    stride = pool.integers("strides", (1,) * len(kernel))
+    spread = pool.integers("dilations", (1,) * len(kernel))
+    pads = pool.integers("pads", (0,) * 2 * len(kernel))
+    ceil = pool.integer("ceil_mode", 0)
+    # A 1-d pooling may be spelled with a dummy axis of size 1.
+    long = [(k, s) for k, s in zip(kernel, stride, strict=False) if (k, s) != (1, 1)]
+    padded = any(pads) or pool.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if long != [(100, 100)] or padded or ceil != 1 or any(d != 1 for d in spread):
+        found = f"kernel {kernel}, stride {stride}, pads {pads}, ceil_mode {ceil}"
+        return Mismatch(str(pool), expected, found)
+    return {"segment": Constant("segment", 100.0, f"{pool}, kernel_shape")}
+
+
+def _nodes(graph: Graph, region: Region, *ops: str) -> Iterator[Node]:
+    for index in sorted(region.nodes):
+        if graph.model.nodes[index].op in ops:
+            yield graph.model.nodes[index]
+
+
+def _where(region: Region) -> str:
+    return f'the region from "{region.entry}" to "{region.exit}"'
+
+
+ISLANDS: Mapping[str, Island] = {
+    "tstp": Island("mean and std over time of every channel and bin", statistics, _read_eps),
+    "stats": Island("mean and std over time of every channel", statistics, _read_eps),
+    "cam": Island("mean over time plus 100-frame segment means", segment_context, _read_segment),
+}

@@ -1,0 +1,141 @@
+"""Changed copies of a loaded model, as bytes for onnxruntime; the file is never touched.
+
+With `graphtools.onnx_file` the only module that imports ``onnx``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from onnx import NodeProto, helper, numpy_helper
+
+from graphtools.graph import Graph
+from graphtools.model import Model
+from graphtools.tensors import LazyTensor
+
+__all__ = ["SegmentRule", "external_tensors", "has_partial_windows", "island_model", "tapped"]
+
+# What the last, partial window of a ceil-mode average pooling is divided by: the kernel's
+# length, or the number of elements that are there. onnxruntime's answer has changed between
+# versions and opsets, so that every run whose numbers count pins the rule in the graph.
+SegmentRule = Literal["kernel", "valid"]
+
+
+def has_partial_windows(model: Model) -> bool:
+    """Whether the model has an average pooling whose last window may be partial."""
+    return any(n.op == "AveragePool" and n.integer("ceil_mode", 0) for n in model.nodes)
+
+
+def tapped(model: Model, outputs: Iterable[str], rule: SegmentRule | None) -> bytes:
+    """The whole model with ``outputs`` in place of its own, ceil-mode pools pinned to ``rule``
+    (None leaves them as they are).
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    if rule is not None:
+        _pin_pools(proto.graph, rule)
+    return _bytes(proto)
+
+
+def island_model(
+    graph: Graph, entries: Sequence[str], exits: Sequence[str], rule: SegmentRule | None
+) -> tuple[bytes, tuple[str, ...]]:
+    """The regions from ``entries`` to ``exits`` alone, as one model whose inputs are the entries
+    and, where a region computes a shape from it, the graph's own input.
+
+    Returns the bytes and the names of the inputs that it needs.
+    """
+    model = graph.model
+    needed: set[int] = set()
+    reads: set[str] = set()
+    pending = list(exits)
+    while pending:
+        name = pending.pop()
+        if name in reads:
+            continue
+        reads.add(name)
+        node = graph.producers.get(name)
+        if name not in entries and node is not None and node.index not in needed:
+            needed.add(node.index)
+            pending.extend(filter(None, node.inputs))
+    proto = onnx.ModelProto(ir_version=model.proto.ir_version)
+    proto.opset_import.extend(model.proto.opset_import)
+    proto.graph.name = "islands"
+    proto.graph.node.extend(model.proto.graph.node[i] for i in sorted(needed))
+    proto.graph.initializer.extend(
+        t for t in model.proto.graph.initializer if t.name in reads and not t.external_data
+    )
+    proto.graph.input.extend(
+        v for v in model.proto.graph.input if v.name in reads and v.name not in model.constants
+    )
+    own = [v.name for v in proto.graph.input]
+    proto.graph.input.extend(
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in entries
+    )
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in exits)
+    if rule is not None:
+        _pin_pools(proto.graph, rule)
+    return _bytes(proto), (*own, *entries)
+
+
+def external_tensors(model: Model) -> list[LazyTensor]:
+    """Initializers whose bytes are in other files: a model in memory has to be handed them."""
+    return [model.constants[t.name] for t in model.proto.graph.initializer if t.external_data]
+
+
+def _bytes(proto: onnx.ModelProto) -> bytes:
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def _pin_pools(graph: onnx.GraphProto, rule: SegmentRule) -> None:
+    """Spell every ceil-mode AveragePool out: kernel - 1 zeros on the right, then the pool
+    without ceil_mode, which sees full windows only.
+
+    The window count stays ceil(T / stride) for stride == kernel. Under ``valid`` the result is
+    divided by the same pooling of ones.
+    """
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type != "AveragePool" or not attributes.get("ceil_mode"):
+            nodes.append(node)
+            continue
+        nodes += _pinned(node, attributes, graph, rule)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _pinned(
+    node: NodeProto, attributes: dict[str, Any], graph: onnx.GraphProto, rule: SegmentRule
+) -> list[NodeProto]:
+    kernel = list(attributes["kernel_shape"])
+    name = node.output[0]
+    zeros = [0, 0] + [0] * len(kernel)
+    ends = [0, 0] + [k - 1 for k in kernel]
+    pads = numpy_helper.from_array(np.array(zeros + ends, np.int64), f"{name}/pads")
+    one = numpy_helper.from_array(np.array([1.0], np.float32), f"{name}/one")
+    graph.initializer.append(pads)
+    made = [
+        helper.make_node("Pad", [node.input[0], pads.name], [f"{name}/padded"]),
+        _plain_pool(f"{name}/padded", f"{name}/by_kernel" if rule == "valid" else name, attributes),
+    ]
+    if rule == "valid":
+        made += [
+            helper.make_node("Shape", [node.input[0]], [f"{name}/shape"]),
+            helper.make_node("ConstantOfShape", [f"{name}/shape"], [f"{name}/ones"], value=one),
+            helper.make_node("Pad", [f"{name}/ones", pads.name], [f"{name}/ones_padded"]),
+            _plain_pool(f"{name}/ones_padded", f"{name}/share", attributes),
+            helper.make_node("Div", [f"{name}/by_kernel", f"{name}/share"], [name]),
+        ]
+    return made
+
+
+def _plain_pool(source: str, out: str, attributes: dict[str, Any]) -> NodeProto:
+    kept = {k: v for k, v in attributes.items() if k in ("kernel_shape", "strides", "dilations")}
+    return helper.make_node("AveragePool", [source], [out], count_include_pad=1, **kept)

@@ -1,0 +1,291 @@
+"""Path to `Model`: the only module that imports ``onnx``.
+
+Weights in external files are not read until a tensor is. The checks are our own, since
+``onnx.checker`` refuses node orders that onnxruntime runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, TensorProto, numpy_helper
+
+from graphtools.errors import NotAModelError, StorageError, UnsupportedError
+from graphtools.model import Attribute, Model, Node, Subgraph, Value
+from graphtools.sniff import require_model_bytes
+from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
+
+__all__ = ["load"]
+
+_DTYPES: dict[int, DType] = {
+    TensorProto.FLOAT: DType.F32,
+    TensorProto.FLOAT16: DType.F16,
+    TensorProto.BFLOAT16: DType.BF16,
+    TensorProto.DOUBLE: DType.F64,
+    TensorProto.INT8: DType.I8,
+    TensorProto.INT16: DType.I16,
+    TensorProto.INT32: DType.I32,
+    TensorProto.INT64: DType.I64,
+    TensorProto.UINT8: DType.U8,
+    TensorProto.UINT16: DType.U16,
+    TensorProto.UINT32: DType.U32,
+    TensorProto.UINT64: DType.U64,
+    TensorProto.BOOL: DType.BOOL,
+    TensorProto.STRING: DType.STRING,
+}
+
+
+def load(path: Path | str) -> Model:
+    """Read and check an ONNX file; external weights stay on disk.
+
+    Raises:
+        UsageError: there is no such file.
+        NotAModelError: it is not a complete, consistent ONNX model.
+        StorageError: it cannot be read.
+
+    """
+    path = Path(path)
+    size = require_model_bytes(path)
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise NotAModelError(
+            "the file is not a complete ONNX protobuf",
+            file=path,
+            found=f"{size} bytes that do not parse to their end",
+            todo="it may be cut off: fetch or export it again and compare the sizes",
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"cannot read the model: {error.strerror or error}", file=path
+        ) from error
+    if not proto.HasField("graph") or not proto.graph.node or not proto.opset_import:
+        raise NotAModelError(
+            "the file holds no ONNX graph",
+            file=path,
+            expected="a ModelProto with an opset and nodes",
+            found=f"{size} bytes, {len(proto.graph.node)} nodes",
+            todo="check that this is the exported model",
+        )
+    model = _plain(path, proto)
+    _require_consistent(model)
+    return model
+
+
+def _plain(path: Path, proto: onnx.ModelProto) -> Model:
+    graph = proto.graph
+    constants = {t.name: _tensor(path, t, t.name) for t in graph.initializer}
+    nodes = []
+    for index, node in enumerate(graph.node):
+        attributes = {a.name: _attribute(path, a) for a in node.attribute}
+        op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        nodes.append(Node(index, op, node.name, tuple(node.input), tuple(node.output), attributes))
+        if op == "Constant" and len(node.output) == 1:
+            constants[node.output[0]] = _constant(nodes[-1], path)
+    if graph.sparse_initializer:
+        raise UnsupportedError(
+            "the model has sparse initializers",
+            file=path,
+            found=graph.sparse_initializer[0].values.name,
+            todo="export it with dense weights",
+        )
+    return Model(
+        path=path,
+        nodes=tuple(nodes),
+        constants=constants,
+        inputs=tuple(_value(v) for v in graph.input if v.name not in constants),
+        outputs=tuple(_value(v) for v in graph.output),
+        opset={o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import},
+        ir_version=proto.ir_version,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        metadata={p.key: p.value for p in proto.metadata_props},
+        proto=proto,
+    )
+
+
+def _require_consistent(model: Model) -> None:
+    """Every tensor has one producer, every input one, and there is an output."""
+    known = {"", *model.constants, *(v.name for v in model.inputs)}
+    produced: dict[str, Node] = {}
+    for node in model.nodes:
+        for name in filter(None, node.outputs):
+            if name in produced:
+                raise NotAModelError(
+                    f"two nodes produce the tensor {name!r}",
+                    file=model.path,
+                    where=f"{produced[name]} and {node}",
+                    todo="the export is broken: make it again",
+                )
+            produced[name] = node
+    for node in model.nodes:
+        for name in node.inputs:
+            if name not in produced and name not in known:
+                raise NotAModelError(
+                    f"nothing produces the tensor {name!r}",
+                    file=model.path,
+                    where=str(node),
+                    todo="the export is broken or cut: make it again",
+                )
+    for value in model.outputs:
+        if value.name not in produced and value.name not in known:
+            raise NotAModelError(
+                f"nothing produces the output {value.name!r}",
+                file=model.path,
+                todo="the export is broken or cut: make it again",
+            )
+    if not model.outputs:
+        raise NotAModelError("the model has no outputs", file=model.path)
+
+
+def _value(value: onnx.ValueInfoProto) -> Value:
+    tensor = value.type.tensor_type
+    dtype = _DTYPES.get(tensor.elem_type, DType.OTHER)
+    if not tensor.HasField("shape"):
+        return Value(value.name, dtype, None)
+    dims = (
+        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
+    )
+    return Value(value.name, dtype, tuple(dims))
+
+
+def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
+    kind = attribute.type
+    if kind == AttributeProto.INT:
+        return attribute.i
+    if kind == AttributeProto.FLOAT:
+        return attribute.f
+    if kind == AttributeProto.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == AttributeProto.INTS:
+        return tuple(attribute.ints)
+    if kind == AttributeProto.FLOATS:
+        return tuple(attribute.floats)
+    if kind == AttributeProto.STRINGS:
+        return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+    if kind == AttributeProto.TENSOR:
+        return _tensor(path, attribute.t, attribute.t.name)
+    if kind == AttributeProto.GRAPH:
+        return Subgraph(_reads_outside(attribute.g))
+    return None
+
+
+def _reads_outside(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Names that a subgraph takes from the graph around it, in first-use order."""
+    inside = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    inside |= {name for node in graph.node for name in node.output}
+    reads: dict[str, None] = {}
+    for node in graph.node:
+        reads |= dict.fromkeys(n for n in node.input if n and n not in inside)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                inner = _reads_outside(attribute.g)
+                reads |= dict.fromkeys(n for n in inner if n not in inside)
+    reads |= dict.fromkeys(v.name for v in graph.output if v.name not in inside)
+    return tuple(reads)
+
+
+@dataclass(frozen=True, eq=False)
+class _InProto:
+    """Values inside the parsed protobuf: decoded when read, so that they are held once."""
+
+    name: str
+    proto: TensorProto
+
+    def read(self) -> Array:
+        if self.proto.data_type == TensorProto.BFLOAT16:
+            raw = self.proto.raw_data
+            bits = np.frombuffer(raw, "<u2") if raw else np.array(self.proto.int32_data, "<u2")
+            return bf16_to_f32(bits)
+        return numpy_helper.to_array(self.proto)
+
+    def span(self) -> None:
+        return None
+
+    def origin(self) -> str:
+        return self.name
+
+    def sources(self) -> Iterator[LazyTensor]:
+        return iter(())
+
+
+def _tensor(path: Path, proto: TensorProto, name: str) -> LazyTensor:
+    dtype = _DTYPES.get(proto.data_type, DType.OTHER)
+    shape = tuple(proto.dims)
+    if proto.data_location == TensorProto.EXTERNAL:
+        return LazyTensor(name, shape, dtype, Load(name, dtype, _external(path, proto, dtype)))
+    expected = None if dtype.itemsize is None else math.prod(shape) * dtype.itemsize
+    if proto.HasField("raw_data") and expected is not None and len(proto.raw_data) != expected:
+        raise NotAModelError(
+            f"initializer {name!r} does not have the bytes that its shape needs",
+            file=path,
+            expected=f"{expected} bytes for {list(shape)} {dtype.label}",
+            found=f"{len(proto.raw_data)} bytes",
+            todo="the file is damaged: fetch or export it again",
+        )
+    return LazyTensor(name, shape, dtype, _InProto(name, proto))
+
+
+def _external(path: Path, proto: TensorProto, dtype: DType) -> FileSpan:
+    entries = {e.key: e.value for e in proto.external_data}
+    location = entries.get("location", "")
+    # Data is looked for beside the link the user named, then beside the file it leads to:
+    # a Hugging Face cache has links in snapshots/ to hash-named files in blobs/.
+    folders = dict.fromkeys((path.parent, path.resolve().parent))
+    file = next((f / location for f in folders if (f / location).is_file()), None)
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+        raise NotAModelError(
+            f"initializer {proto.name!r} names an external file outside the model's folder",
+            file=path,
+            found=location or "no location",
+        )
+    if file is None:
+        raise NotAModelError(
+            "the model's external weights are missing",
+            file=path.parent / location,
+            where=f"initializer {proto.name!r}",
+            todo=f"put {location} beside the model",
+        )
+    offset = int(entries.get("offset", 0))
+    need = math.prod(proto.dims) * (dtype.itemsize or 1)
+    length = int(entries.get("length", need))
+    if length != need or offset < 0 or offset + length > file.stat().st_size:
+        raise NotAModelError(
+            f"the external bytes of initializer {proto.name!r} do not fit",
+            file=file,
+            expected=f"{need} bytes at {offset}",
+            found=f"{length} declared, file of {file.stat().st_size}",
+            todo="the data file is cut or belongs to another export: fetch both again",
+        )
+    return FileSpan(file, offset, length)
+
+
+def _constant(node: Node, path: Path) -> LazyTensor:
+    """The tensor a Constant node makes, whichever attribute holds it."""
+    name = node.outputs[0]
+    for key, value in node.attributes.items():
+        if isinstance(value, LazyTensor):
+            return value.named(name)
+        if key.startswith("value_") and value is not None and not isinstance(value, Subgraph):
+            array = np.asarray(value)
+            if array.dtype.kind == "f":
+                array = array.astype(np.float32)
+            dtype = _numpy_dtype(array)
+            return LazyTensor(name, array.shape, dtype, Held(name, array))
+    raise UnsupportedError("a Constant node without a dense value", file=path, where=str(node))
+
+
+@cache
+def _by_numpy() -> Mapping[str, DType]:
+    return {np.dtype(d.numpy).str: d for d in DType if d.numpy is not None}
+
+
+def _numpy_dtype(array: np.ndarray[Any, Any]) -> DType:
+    return _by_numpy().get(array.dtype.str, DType.STRING)

@@ -1,0 +1,98 @@
+"""The abstract operations that a family's forward is written in.
+
+A forward is a function of `Ops` and never touches values itself. What it means depends on who
+reads it: `graphtools.trace` records a template, `graphtools.unify` finds that template in a
+graph, `graphtools.numpy_ops` computes it. Arrays carry no batch axis: a feature map is
+``[C, F, T]``, a sequence ``[C, T]``, a vector ``[C]``.
+
+A *slot* names the place of a layer's weights ("layer1.0.conv1"); it is the module path that the
+forward gives it, and says nothing about the names in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+__all__ = ["LAYOUT", "Ops", "X", "per_axis"]
+
+# Steps that change no value: recovery looks through them.
+LAYOUT = frozenset(("image", "merge_frequency", "stage"))
+
+X = TypeVar("X")
+
+
+class Ops(Protocol[X]):
+    """What a forward may use. Every method returns a new value; slots are unique."""
+
+    def image(self, x: X) -> X:
+        """[F, T] to [1, F, T]: a layout step."""
+
+    def merge_frequency(self, x: X) -> X:
+        """[C, F, T] to [C*F, T], channel outermost: a layout step."""
+
+    def conv(
+        self,
+        x: X,
+        slot: str,
+        *,
+        kernel: tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        dilation: int | tuple[int, ...] = 1,
+        pad: int | tuple[int, ...] | None = None,
+        groups: int = 1,
+        channels: int | None = None,
+    ) -> X:
+        """Convolution over the last ``len(kernel)`` axes, weight ``[OC, IC/groups, *kernel]``.
+
+        ``pad`` is zeros on both sides; None is ``dilation * (kernel - 1) // 2``. A vector is
+        taken as a sequence of one step. ``channels`` is OC, where the family fixes it.
+        """
+
+    def bn(self, x: X, slot: str) -> X:
+        """Inference batch norm over the channel axis, kept as its own tensors."""
+
+    def linear(self, x: X, slot: str) -> X:
+        """``W x + b``, W ``[out, in]``."""
+
+    def subtract(self, x: X, slot: str) -> X:
+        """``x - c``, c a stored vector."""
+
+    def relu(self, x: X) -> X: ...
+
+    def clip(self, x: X, bound: str) -> X:
+        """Clamp to [0, bound]; ``bound`` names a constant of the network."""
+
+    def silu(self, x: X) -> X: ...
+
+    def tanh(self, x: X) -> X: ...
+
+    def sigmoid(self, x: X) -> X: ...
+
+    def add(self, a: X, b: X) -> X: ...
+
+    def mul(self, a: X, b: X) -> X:
+        """Elementwise product; a size-1 axis is broadcast."""
+
+    def add_scalar(self, x: X, value: float) -> X:
+        """``x + value``."""
+
+    def subtract_from(self, value: float, x: X) -> X:
+        """``value - x``."""
+
+    def concat(self, xs: Sequence[X]) -> X:
+        """Along the channel axis."""
+
+    def split(self, x: X, parts: int) -> list[X]:
+        """Equal parts of the channel axis."""
+
+    def island(self, x: X, kind: str) -> X:
+        """A weight-free region that every exporter spells differently (`graphtools.islands`)."""
+
+    def stage(self, x: X, name: str) -> X:
+        """A tap: ``x`` itself, which goldens and reports know by ``name``."""
+
+
+def per_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    """One int for every axis, or the tuple as it is."""
+    return (value,) * axes if isinstance(value, int) else value

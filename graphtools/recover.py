@@ -1,0 +1,90 @@
+"""Which family a graph is: exactly one must bind, else the nearest miss is explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphtools.errors import MissError
+from graphtools.families import FAMILIES, Family
+from graphtools.graph import Graph
+from graphtools.trace import trace
+from graphtools.unify import Binding, Miss, unify
+
+__all__ = ["NearMiss", "Recovered", "recover"]
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """A graph whose family is known.
+
+    Attributes:
+        family: the family that bound.
+        config: its configuration.
+        binding: where every slot, constant and stage stands in the graph.
+
+    """
+
+    graph: Graph
+    family: Family
+    config: Any
+    binding: Binding
+
+    def __repr__(self) -> str:
+        slots = len(self.binding.layers)
+        return f"<Recovered {self.family.title}: {slots} slots, {self.config}>"
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """The family that came nearest, and the first difference."""
+
+    family: Family
+    config: Any
+    miss: Miss
+
+    def error(self, graph: Graph) -> MissError:
+        """The same as an error, for callers that need a family."""
+        miss = self.miss
+        return MissError(
+            f"the network is none of the known families; nearest is {self.family.title}",
+            file=graph.model.path,
+            where=f"{miss.reason.where}, where {miss.step.label()} should be",
+            expected=miss.reason.expected,
+            found=miss.reason.found,
+            todo=(
+                f"agrees for {miss.from_output} of {miss.total} steps from the output and "
+                f"{miss.from_input} from the input; `graphtools inspect` shows the graph"
+            ),
+        )
+
+
+def recover(graph: Graph) -> Recovered | NearMiss:
+    """Try every family with every configuration it guesses, on every output.
+
+    Raises:
+        MissError: more than one reading binds, so that the file's meaning is ambiguous.
+
+    """
+    found: list[Recovered] = []
+    nearest: NearMiss | None = None
+    for family in FAMILIES.values():
+        for config in dict.fromkeys(family.guess(graph)):
+            template = trace(lambda o, x, f=family, c=config: f.forward(o, x, c))  # type: ignore[misc]
+            for value in graph.outputs:
+                result = unify(template, graph, value.name)
+                if isinstance(result, Binding):
+                    found.append(Recovered(graph, family, config, result))
+                elif nearest is None or result.agreed > nearest.miss.agreed:
+                    nearest = NearMiss(family, config, result)
+    if len(found) > 1:
+        raise MissError(
+            "the network can be read in more than one way",
+            file=graph.model.path,
+            found=", ".join(f"{r.family.title} at output {r.binding.output!r}" for r in found),
+            todo="export it with the embedding as its only output",
+        )
+    if found:
+        return found[0]
+    assert nearest is not None  # every family guesses at least one configuration
+    return nearest

@@ -1,0 +1,99 @@
+"""onnxruntime, set up so that its numbers can be compared: CPU, one thread, no optimisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from graphtools.errors import UnsupportedError
+from graphtools.model import Model
+from graphtools.onnx_edit import SegmentRule, external_tensors, tapped
+from graphtools.tensors import Array
+
+__all__ = ["Runner", "runtime_version"]
+
+
+def runtime_version() -> str:
+    """The installed onnxruntime's version."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+class Runner:
+    """One onnxruntime session on a changed copy of a model.
+
+    Args:
+        model: the loaded model, for its external weights and its path in messages.
+        data: serialised copy that is run.
+        outputs: the tensors it returns.
+
+    """
+
+    def __init__(self, model: Model, data: bytes, outputs: Sequence[str]) -> None:
+        self.model = model
+        self.outputs = tuple(outputs)
+        self._data = data
+
+    @classmethod
+    def of(cls, model: Model, outputs: Sequence[str], rule: SegmentRule | None = None) -> Runner:
+        """The whole model, returning any of its intermediate tensors."""
+        names = tuple(dict.fromkeys(outputs))
+        return cls(model, tapped(model, names, rule), names)
+
+    @cached_property
+    def _session(self):  # type: ignore[no-untyped-def]  # onnxruntime ships no types
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        external = external_tensors(self.model)
+        if external:
+            values = [ort.OrtValue.ortvalue_from_numpy(t.read()) for t in external]
+            options.add_external_initializers([t.name for t in external], values)
+        try:
+            session = ort.InferenceSession(self._data, options, ["CPUExecutionProvider"])
+        except _runtime_errors() as error:
+            raise UnsupportedError(
+                "onnxruntime cannot load the model, so nothing can be proven about it",
+                file=self.model.path,
+                found=_first_line(error),
+                todo="convert the original export",
+            ) from error
+        self._data = b""
+        return session
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Output name to value, batch axis included.
+
+        Raises:
+            UnsupportedError: onnxruntime refuses the model or fails on this input.
+
+        """
+        try:
+            found = self._session.run(list(self.outputs), dict(feeds))
+        except _runtime_errors() as error:
+            shapes = {name: list(value.shape) for name, value in feeds.items()}
+            raise UnsupportedError(
+                "onnxruntime cannot run the model",
+                file=self.model.path,
+                where=f"input shapes {shapes}",
+                found=_first_line(error),
+                todo="check that the export takes features [B, T, n_mels] of this length",
+            ) from error
+        return dict(zip(self.outputs, found, strict=True))
+
+
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """Onnxruntime's own exceptions have no common base of their own but RuntimeError's kin."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    named = [getattr(state, name) for name in dir(state)]
+    own = [c for c in named if isinstance(c, type) and issubclass(c, Exception)]
+    return (*own, RuntimeError, ValueError)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error)
