@@ -39,7 +39,7 @@ ROWS = (
     Row(
         f"{_P}.seg_pool",
         "string",
-        "what the last partial segment is divided by: 100 (the engine's rule) or valid (PyTorch's)",
+        "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)",
         "source",
     ),
     Row(f"{_P}.stages", "[string]", "stage tensors in execution order", "source"),
@@ -78,7 +78,7 @@ class Baseline:
     stages: dict[str, tuple[tuple[int, ...], float]]
     embedding: Array
     encoder_out: Array
-    seg_pool: str | None
+    seg_pool: SegmentRule | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -94,13 +94,18 @@ class Baseline:
 
 
 def baseline(
-    model: Path, audio: Path, output: Path, *, name: str | None = None, seg_pool: str = "100"
+    model: Path,
+    audio: Path,
+    output: Path,
+    *,
+    name: str | None = None,
+    seg_pool: SegmentRule = "kernel",
 ) -> Baseline:
     """Write the goldens of one clip.
 
     Args:
         name: stored as ``general.name``; the model's path by default.
-        seg_pool: ``100`` or ``valid``: the rule for the last partial segment (CAM++).
+        seg_pool: the rule for the last partial segment (CAM++); ``kernel`` divides by 100.
 
     Raises:
         UnsupportedError: the model or the clip does not fit.
@@ -111,9 +116,7 @@ def baseline(
     raw = log_mel(read_audio(audio))
     features = mean_subtracted(raw)
     _require_length(graph.model.inputs[0].shape, len(features), audio)
-    rule: SegmentRule | None = None
-    if has_partial_windows(graph.model):
-        rule = "valid" if seg_pool == "valid" else "kernel"
+    rule = seg_pool if has_partial_windows(graph.model) else None
     runner = Runner.of(graph.model, [*stages.values()], rule)
     found = runner.run({net.binding.input: features[None]})
     arch = arch_of_family(net.family.name)
@@ -138,7 +141,7 @@ def baseline(
         "audio_name": audio.name,
         "audio_sha256": _sha256(audio),
         "onnxruntime": runtime_version(),
-        **({"seg_pool": seg_pool} if rule else {}),
+        **({"seg_pool": rule} if rule else {}),
         "stages": tuple(stages),
         "stage_weights": tuple("\n".join(weights[stage]) for stage in stages),
         "noise": tuple(float(np.float32(noise[stage])) for stage in stages),
@@ -159,7 +162,7 @@ def baseline(
         stages={s: (goldens[s].shape, noise[s]) for s in stages},
         embedding=goldens["embedding"],
         encoder_out=encoder_out,
-        seg_pool=seg_pool if rule else None,
+        seg_pool=rule,
     )
 
 

@@ -57,4 +57,5 @@ def log_mel(samples: npt.NDArray[np.float32]) -> Features:
 def mean_subtracted(features: Features) -> Features:
     """Each bin's mean over time subtracted, ``[frames, n_mels]``; summed in float64."""
     mean = features.astype(np.float64).mean(axis=0)
-    return (features - mean).astype(np.float32)
+    subtracted: Features = (features - mean).astype(np.float32)
+    return subtracted

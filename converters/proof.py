@@ -184,7 +184,8 @@ def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
     """Points 1 and 2: every stage locally on every probe, the embedding end to end on speech."""
     tensors = net.binding.stages
     runner = Runner.of(net.graph.model, [*tensors.values()], rule)
-    for probe in probes(_frames(net)):
+    inputs = probes(_frames(net))
+    for probe in inputs:
         reference = _run(runner, _feeds(net, probe))
 
         def check(
@@ -205,11 +206,12 @@ def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
             return theirs
 
         replay.run(probe.features, check, rule)
-        if probe.name == "speech":
+        if probe is inputs[0]:
             name = [*tensors][-1]
             ours = replay.run(probe.features, rule=rule)
             apart = difference(_as_shape(reference[tensors[name]], ours.shape, name), ours)
             proof.end_to_end[rule or "plain"] = apart
+            _check_length(replay, len(ours), proof)
             if apart.cosine < MIN_COSINE:
                 raise UnprovenError(
                     "the embedding of the whole replay is not the source's",
@@ -217,6 +219,17 @@ def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
                     expected=f"cosine >= {MIN_COSINE}",
                     found=_told(apart),
                 )
+
+
+def _check_length(replay: Replay, length: int, proof: Proof) -> None:
+    """The embedding's length is a key, and what the source computes has to have it."""
+    if replay.embedding_dim != length:
+        raise UnprovenError(
+            "the value of 'voicedetect.embedding_dim' is not the embedding's length",
+            expected=str(length),
+            found=str(replay.embedding_dim),
+        )
+    proof.values["voicedetect.embedding_dim"] = f"length of the source's embedding: {length}"
 
 
 def _told(apart: Difference) -> str:
@@ -347,12 +360,10 @@ def _check_exercised(replay: Replay, proof: Proof) -> None:
             f"{len(unread)} tensors are in the file that no key names", found=unread[0]
         )
     constants = {key: name for name, key in replay.network.keys.items()}
-    last = next(reversed(replay.network.template.stages()))
-    dim = len(replay.manifest.tensors) and replay.manifest["voicedetect.embedding_dim"]
     for row in replay.arch.rows:
-        if row.key == "voicedetect.embedding_dim":
-            proof.values[row.key] = f"length of {last}: {dim}"
-        elif row.proof == "replay" and row.key in constants:
+        if row.key in proof.values:
+            continue
+        if row.proof == "replay" and row.key in constants:
             if constants[row.key] in replay.used:
                 proof.values[row.key] = "changed values in the replay"
             else:

@@ -125,6 +125,10 @@ class Replay:
     def n_mels(self) -> int:
         return int(self.manifest.get("voicedetect.fbank.n_mels", "u32"))
 
+    @property
+    def embedding_dim(self) -> int:
+        return int(self.manifest.get("voicedetect.embedding_dim", "u32"))
+
     def run(
         self,
         features: Array,

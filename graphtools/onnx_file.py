@@ -196,10 +196,23 @@ def _reads_outside(graph: onnx.GraphProto) -> tuple[str, ...]:
 class _InProto:
     """Values inside the parsed protobuf: decoded when read, so that they are held once."""
 
+    path: Path
     name: str
     proto: TensorProto
 
     def read(self) -> Array:
+        try:
+            return self._decoded()
+        except ValueError as error:
+            raise NotAModelError(
+                f"initializer {self.name!r} does not have the bytes that its shape needs",
+                file=self.path,
+                expected=f"shape {list(self.proto.dims)}",
+                found=str(error),
+                todo="the file is damaged: fetch or export it again",
+            ) from error
+
+    def _decoded(self) -> Array:
         if self.proto.data_type == TensorProto.BFLOAT16:
             raw = self.proto.raw_data
             bits = np.frombuffer(raw, "<u2") if raw else np.array(self.proto.int32_data, "<u2")
@@ -221,16 +234,7 @@ def _tensor(path: Path, proto: TensorProto, name: str) -> LazyTensor:
     shape = tuple(proto.dims)
     if proto.data_location == TensorProto.EXTERNAL:
         return LazyTensor(name, shape, dtype, Load(name, dtype, _external(path, proto, dtype)))
-    expected = None if dtype.itemsize is None else math.prod(shape) * dtype.itemsize
-    if proto.HasField("raw_data") and expected is not None and len(proto.raw_data) != expected:
-        raise NotAModelError(
-            f"initializer {name!r} does not have the bytes that its shape needs",
-            file=path,
-            expected=f"{expected} bytes for {list(shape)} {dtype.label}",
-            found=f"{len(proto.raw_data)} bytes",
-            todo="the file is damaged: fetch or export it again",
-        )
-    return LazyTensor(name, shape, dtype, _InProto(name, proto))
+    return LazyTensor(name, shape, dtype, _InProto(path, name, proto))
 
 
 def _external(path: Path, proto: TensorProto, dtype: DType) -> FileSpan:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from converters.cli.output import json_option, model_option, print_json, table
+
+if TYPE_CHECKING:
+    from graphtools.onnx_edit import SegmentRule
 
 __all__ = ["command"]
 
@@ -19,15 +23,15 @@ __all__ = ["command"]
 )
 @click.option(
     "--seg-pool",
-    type=click.Choice(["100", "valid"]),
-    default="100",
+    type=click.Choice(["kernel", "valid"]),
+    default="kernel",
     show_default=True,
-    help="CAM++: divide the last partial segment by 100 (as the engine does) or by the frames "
-    "that are there (as PyTorch does).",
+    help="CAM++: divide the last partial segment by the kernel, 100 (as the engine does), or by "
+    "the frames that are there (as PyTorch does).",
 )
 @json_option
 def command(
-    model: str, file: str | None, audio: str, output: Path, seg_pool: str, as_json: bool
+    model: str, file: str | None, audio: str, output: Path, seg_pool: SegmentRule, as_json: bool
 ) -> None:
     """Write the golden intermediates of one clip: front end, every stage, the embedding.
 

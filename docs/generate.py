@@ -1,0 +1,75 @@
+"""Write the pages that are made from the code: ``python docs/generate.py``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from converters.archs import ARCHS
+from converters.baseline import ARCHITECTURE, ROWS
+from converters.cli import cli
+from converters.schema import Row
+
+__all__ = ["pages"]
+
+_PROOFS = {
+    "replay": "takes part in the replay",
+    "source": "equals the source, read again",
+    "measured": "equals what the source's pooling was measured to use",
+    "schema": "fixed by the schema",
+}
+
+
+def pages() -> dict[Path, str]:
+    """Path to text of every generated page."""
+    folder = Path(__file__).parent
+    return {folder / "schema.md": _schema(), folder / "cli.md": _cli()}
+
+
+def _schema() -> str:
+    lines = [
+        "# Metadata keys",
+        "",
+        "Made by `docs/generate.py` from the rows that the architectures declare.",
+        "An absent scalar becomes a default in the engine and one of another type stops it, so the",
+        "types are part of the contract: `[x]` is a GGUF array, `u32` UINT32, `f32` FLOAT32,",
+        "`i32` INT32.",
+    ]
+    for arch in ARCHS:
+        lines += ["", f"## `{arch.name}`", "", *_table(arch.rows)]
+    lines += ["", f"## `{ARCHITECTURE}` (goldens)", "", *_table(ROWS)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: tuple[Row, ...]) -> Iterator[str]:
+    yield "| key | type | unit | meaning | how its value is shown to be right |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        fixed = "" if row.fixed is None else f": {row.fixed!r}".replace("'", "`")
+        yield (
+            f"| `{row.key}` | {row.type} | {row.unit} | {row.meaning} "
+            f"| {_PROOFS[row.proof]}{fixed} |"
+        )
+
+
+def _cli() -> str:
+    context = click.Context(cli, info_name="graphtools", max_content_width=88)
+    lines = ["# Commands", "", "Made by `docs/generate.py` from the commands' own help.", ""]
+    lines += ["```", cli.get_help(context), "```"]
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context, max_content_width=88)
+        lines += ["", f"## {name}", "", "```", command.get_help(inner), "```"]
+    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text)
+        print(f"wrote {path}")
