@@ -21,7 +21,6 @@ def read_audio(path: Path | str) -> npt.NDArray[np.float32]:
         UsageError: there is no such file.
         UnsupportedError: it is not audio, or has another rate or more channels. Nothing is
             resampled or mixed here: how that is done changes the numbers.
-
     """
     import soundfile
 

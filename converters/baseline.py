@@ -69,7 +69,6 @@ class Baseline:
     Attributes:
         stages: stage name to (shape, noise), in execution order.
         embedding: at unit length, float32 ``[D]``.
-
     """
 
     arch: str
@@ -109,7 +108,6 @@ def baseline(
 
     Raises:
         UnsupportedError: the model or the clip does not fit.
-
     """
     net = require_recovered(build(load(model)))
     graph, stages = net.graph, net.binding.stages

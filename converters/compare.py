@@ -21,7 +21,6 @@ class Difference:
         mean_abs: mean absolute difference.
         cosine: of the two as vectors; 1 when both are zero, 0 when one is.
         snr_db: 10 log10 of golden power over difference power.
-
     """
 
     max_abs: float
@@ -36,7 +35,6 @@ def difference(golden: Array, ours: Array) -> Difference:
 
     Raises:
         ValueError: the shapes differ (callers decide what that means).
-
     """
     if golden.shape != ours.shape:
         raise ValueError(f"shapes differ: {golden.shape} and {ours.shape}")

@@ -34,7 +34,6 @@ class Conversion:
     Attributes:
         proof: None when it was not asked for.
         files: the GGUF, then the proof beside it.
-
     """
 
     arch: str
@@ -77,7 +76,6 @@ def convert(
         MissError: the network is none of the known families.
         UnprovenError: the written file does not compute what the source computes; nothing
             is left of it.
-
     """
     net = require_recovered(build(load(path)))
     found = arch_of_family(net.family.name)
@@ -130,7 +128,6 @@ def require_recovered(graph: Graph) -> Recovered:
 
     Raises:
         MissError: it is none of the known families; the nearest one is named.
-
     """
     found = recover(graph)
     if isinstance(found, NearMiss):

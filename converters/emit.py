@@ -48,7 +48,6 @@ def emit(manifest: Manifest, output: Path) -> Iterator[Path]:
     Raises:
         UnsupportedError: a name, shape or value cannot be stored.
         StorageError: writing failed, or what was read back differs.
-
     """
     _require_storable(manifest)
     with replacing(output) as temp:
@@ -64,7 +63,6 @@ def replacing(output: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: the folder cannot be written to.
-
     """
     temp: Path | None = None
     try:

@@ -22,7 +22,6 @@ def log_mel(samples: npt.NDArray[np.float32]) -> Features:
 
     Raises:
         UnsupportedError: the clip is shorter than one window.
-
     """
     import kaldi_native_fbank
 

@@ -57,7 +57,6 @@ def read(path: Path | str) -> Manifest:
         UsageError: there is no such file.
         NotAModelError: it is not a complete GGUF file.
         StorageError: it cannot be read.
-
     """
     from gguf import GGUFReader
 

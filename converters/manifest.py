@@ -34,7 +34,6 @@ class Entry:
         type: ``string``, ``bool``, ``u32``, ``f32`` ..., or ``[string]``, ``[i32]``, ``[f32]``.
         value: a plain Python value; f32 values are exactly representable.
         origin: where the value comes from (node, config key, shape, seed default, user).
-
     """
 
     key: str
@@ -53,7 +52,6 @@ class Manifest:
         tensors: in the order they are written; names are unique.
         left_out: source tensors that are not in the file, on purpose.
         notes: what the user should know about this file.
-
     """
 
     architecture: str
@@ -82,7 +80,6 @@ class Manifest:
 
         Raises:
             UnsupportedError: the key is absent or has another type.
-
         """
         entry = self.by_key.get(key)
         if entry is None or entry.type != type:
@@ -101,7 +98,6 @@ def require_value(key: str, type: str, value: object) -> Value:
     Raises:
         UnsupportedError: the value does not fit the type; an array is empty (GGUF writers drop
             those, and a reader would take the key for absent).
-
     """
     if type.startswith("["):
         items = list(value) if isinstance(value, tuple | list) else None

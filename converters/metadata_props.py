@@ -27,7 +27,6 @@ def check(metadata: Mapping[str, str], manifest: Manifest, path: Path) -> list[s
 
     Raises:
         UnsupportedError: a property contradicts a key.
-
     """
     for name, key in _NUMBERS.items():
         said = metadata.get(name, "").strip()

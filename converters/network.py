@@ -25,7 +25,6 @@ class Network:
         strides: per-slot strides, for manifests that list one per convolution.
         constants: scalars by the names that the family gives them.
         keys: constant name to the key that carries it.
-
     """
 
     family: Family
@@ -70,7 +69,6 @@ def pull(
 
     Raises:
         UnsupportedError: a list is absent, or has another length than the forward has slots.
-
     """
     names: dict[tuple[str, Role], str] = {}
     for role, key in keys.items():

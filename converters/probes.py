@@ -31,7 +31,6 @@ def probes(frames: int | None = None) -> tuple[Probe, ...]:
 
     Args:
         frames: the one length that the model takes; None when it takes any.
-
     """
     speech = _speech()
     rng = np.random.default_rng(20260629)

@@ -61,7 +61,6 @@ class Proof:
         values: key to what shows that it is right.
         failures: what is wrong, the first difference first.
         unproven: keys that nothing exercised.
-
     """
 
     onnxruntime: str
@@ -127,7 +126,6 @@ def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -
 
     Raises:
         UnsupportedError: onnxruntime cannot run the source.
-
     """
     proof = Proof(runtime_version(), allowed=tuple(sorted(allow_unproven)))
     try:
@@ -241,7 +239,6 @@ def _as_shape(theirs: Array, shape: tuple[int, ...], stage: str) -> Array:
 
     Raises:
         UnprovenError: the shapes differ in more than axes of size 1.
-
     """
     if [d for d in theirs.shape if d != 1] != [d for d in shape if d != 1]:
         raise UnprovenError(

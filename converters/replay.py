@@ -30,7 +30,6 @@ class ReplayResult:
         embedding: at unit length, float64 ``[D]``.
         encoder_out: the raw embedding, float64 ``[D]``.
         frames: feature frames that went in.
-
     """
 
     embedding: Array
@@ -51,7 +50,6 @@ def replay(path: Path | str, features: Array) -> ReplayResult:
 
     Raises:
         UnsupportedError: the file is not a speaker encoder of ours, or the features do not fit.
-
     """
     network = Replay.of(gguf_file.read(path))
     if features.ndim != 2 or features.shape[1] != network.n_mels:
@@ -71,7 +69,6 @@ def read_features(path: Path | str) -> Array:
     Raises:
         UsageError: there is no such file.
         UnsupportedError: it is not an array of numbers.
-
     """
     path = Path(path)
     if not path.is_file():
@@ -101,7 +98,6 @@ class Replay:
     Attributes:
         used: slots and constants that have taken part so far (`NumpyOps.used`).
         pulled: names of the tensors that have been read.
-
     """
 
     manifest: Manifest
@@ -116,7 +112,6 @@ class Replay:
 
         Raises:
             UnsupportedError: its keys are not those of an architecture with a replay.
-
         """
         arch = arch_named(manifest.get("voicedetect.arch", "string"))
         return cls(manifest, arch, arch.restore(manifest), set(), set())
@@ -140,7 +135,6 @@ class Replay:
         Args:
             on_stage: called with (stage name, value); what it returns goes on.
             rule: what the last partial segment of a segment pooling is divided by.
-
         """
         constants: Mapping[str, float] = self.network.constants
         if "cam.valid" in constants:

@@ -28,7 +28,6 @@ class Row:
         proof: what shows that a value is right.
         unit: of the value; "" for names and plain numbers.
         fixed: the value, where the schema fixes one.
-
     """
 
     key: str

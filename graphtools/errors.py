@@ -39,7 +39,6 @@ class Error(Exception):
         expected: what would have been right.
         found: what was there instead.
         todo: what the reader can do about it.
-
     """
 
     def __init__(

@@ -51,7 +51,6 @@ class Graph:
         producers: tensor name to the node that makes it.
         consumers: tensor name to (node, input slot) pairs in file order; slot -1 is a read
             from inside a subgraph attribute.
-
     """
 
     model: Model
@@ -95,7 +94,6 @@ class Region:
         entry: the tensor through which all data comes in.
         exit: the tensor it gives.
         nodes: indices of the nodes between, the producer of ``exit`` included.
-
     """
 
     entry: str

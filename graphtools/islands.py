@@ -26,7 +26,6 @@ class Constant:
     Attributes:
         name: what the family calls it, e.g. ``relu_clamp`` or ``tstp.eps``.
         origin: the node and tensor it was read from.
-
     """
 
     name: str
@@ -51,7 +50,6 @@ class Island:
         meaning: one line for people.
         compute: (input, constants by short name) to output, float64.
         read: its constants, or why the region cannot be of this kind.
-
     """
 
     meaning: str

@@ -28,7 +28,7 @@ from graphtools.trace import Step
 
 __all__ = ["MATCHERS", "Layer", "Match", "describe"]
 
-Role = Literal["weight", "bias", "scale", "mean", "var", "offset"]
+Role = Literal["weight", "bias", "scale", "mean", "var", "offset", "weight_g", "weight_v", "value"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Layer:
     Attributes:
         node: index of the node that holds the weights.
         tensors: the weights by role, in the layout the engine reads.
-
     """
 
     slot: str

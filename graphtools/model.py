@@ -18,7 +18,6 @@ class Value:
 
     Attributes:
         shape: an int per fixed axis, a name per dynamic one; None when the file says nothing.
-
     """
 
     name: str
@@ -59,7 +58,6 @@ class Node:
         index: its place in the file; only an identity, never a statement about order.
         op: ``Conv``, or ``com.microsoft.FusedConv`` outside the standard domain.
         inputs, outputs: tensor names; "" is an absent optional one.
-
     """
 
     index: int
@@ -101,7 +99,6 @@ class Model:
         opset: version by domain ("" is the standard one).
         metadata: the file's metadata_props.
         proto: the parsed protobuf, for `graphtools.onnx_file` alone.
-
     """
 
     path: Path

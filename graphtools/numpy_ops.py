@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from graphtools.errors import UnsupportedError
 from graphtools.islands import ISLANDS
+from graphtools.kernels import attention, convolve, erf, fuse_weight_norm, softmax
 from graphtools.match import Role
-from graphtools.ops import Ops, per_axis
+from graphtools.ops import Ops, PadMode, per_axis
 from graphtools.tensors import Array
 
 __all__ = ["NumpyOps", "Weights"]
@@ -37,7 +37,6 @@ class NumpyOps(Ops[Array]):
         constants: the network's scalars by name, e.g. ``relu_clamp``, ``tstp.eps``, ``bn.eps``.
         on_stage: called with (name, value) at every stage; what it returns goes on.
         used: slots and constants that took part, constants only where they changed a value.
-
     """
 
     weights: Weights
@@ -45,7 +44,7 @@ class NumpyOps(Ops[Array]):
     on_stage: Callable[[str, Array], Array] = lambda name, x: x
     used: set[str] = field(default_factory=set)
 
-    def image(self, x: Array) -> Array:
+    def channel(self, x: Array) -> Array:
         return x[None]
 
     def merge_frequency(self, x: Array) -> Array:
@@ -62,6 +61,7 @@ class NumpyOps(Ops[Array]):
         pad: int | tuple[int, ...] | None = None,
         groups: int = 1,
         channels: int | None = None,
+        pad_mode: PadMode = "zeros",
     ) -> Array:
         axes = len(kernel)
         stated = self.weights.stride(slot)
@@ -69,12 +69,27 @@ class NumpyOps(Ops[Array]):
         spread = per_axis(dilation, axes)
         same = tuple(d * (k - 1) // 2 for d, k in zip(spread, kernel, strict=True))
         edge = same if pad is None else per_axis(pad, axes)
-        weight = self._tensor(slot, "weight")
+        weight = self._conv_weight(slot)
         vector = x.ndim == 1
         x = x[:, None] if vector else x
         shape = (channels or weight.shape[0], x.shape[0] // groups, *kernel)
         _require(weight.shape == shape, f"weight of {slot}", shape, weight.shape)
-        out = _convolve(x, weight, step, spread, edge, groups)
+        if pad_mode == "reflect" and any(edge):
+            _require(
+                all(p < n for p, n in zip(edge, x.shape[1:], strict=True)),
+                "input, reflected at its edges,",
+                edge,
+                x.shape[1:],
+            )
+            x, edge = np.pad(x, ((0, 0), *((p, p) for p in edge)), mode="reflect"), (0,) * axes
+        reach = tuple(d * (k - 1) + 1 - 2 * p for d, k, p in zip(spread, kernel, edge, strict=True))
+        _require(
+            all(n >= r for n, r in zip(x.shape[1:], reach, strict=True)),
+            f"input of {slot}",
+            reach,
+            x.shape[1:],
+        )
+        out = convolve(x, weight, step, spread, edge, groups)
         out = self._plus_bias(out, slot)
         return out[:, 0] if vector else out
 
@@ -94,7 +109,9 @@ class NumpyOps(Ops[Array]):
 
     def linear(self, x: Array, slot: str) -> Array:
         weight = self._tensor(slot, "weight")
-        _require(weight.shape[1:] == x.shape, f"weight of {slot}", x.shape, weight.shape[1:])
+        _require(
+            weight.shape[1:] == x.shape[:1], f"weight of {slot}", x.shape[:1], weight.shape[1:]
+        )
         return self._plus_bias(weight @ x, slot)
 
     def subtract(self, x: Array, slot: str) -> Array:
@@ -103,8 +120,50 @@ class NumpyOps(Ops[Array]):
         _require(offset.size in (1, x.size), f"offset of {slot}", x.shape, offset.shape)
         return x - offset.reshape(-1)
 
+    def layer_norm(self, x: Array, slot: str, eps: float) -> Array:
+        centred = x - x.mean(axis=0)
+        return self._affine(centred / np.sqrt(np.square(centred).mean(axis=0) + eps), slot)
+
+    def instance_norm(self, x: Array, slot: str, eps: float) -> Array:
+        centred = x - x.mean(axis=1, keepdims=True)
+        var = np.square(centred).mean(axis=1, keepdims=True)
+        return self._affine(centred / np.sqrt(var + eps), slot)
+
+    def weighted_sum(self, xs: Sequence[Array], slot: str) -> Array:
+        weights = softmax(self._tensor(slot, "value"))
+        _require(weights.shape == (len(xs),), slot, (len(xs),), weights.shape)
+        return np.asarray(sum(w * x for w, x in zip(weights, xs, strict=True)))
+
     def relu(self, x: Array) -> Array:
         return np.maximum(x, 0.0)
+
+    def gelu(self, x: Array) -> Array:
+        return x * (0.5 + 0.5 * erf(x / np.sqrt(2.0)))
+
+    def mean(self, x: Array) -> Array:
+        return np.asarray(x.mean(axis=-1))
+
+    def spread(self, x: Array, like: Array) -> Array:
+        return np.broadcast_to(x[:, None], (len(x), like.shape[-1]))
+
+    def statistics(self, x: Array, weights: Array | None, *, floor: float) -> Array:
+        shares = np.full_like(x, 1.0 / x.shape[1]) if weights is None else weights
+        mean = (shares * x).sum(axis=1)
+        var = (shares * np.square(x - mean[:, None])).sum(axis=1)
+        return np.concatenate([mean, np.sqrt(np.maximum(var, floor))])
+
+    def softmax(self, x: Array) -> Array:
+        return softmax(x)
+
+    def attention(self, q: Array, k: Array, v: Array, heads: int) -> Array:
+        _require(len(q) % heads == 0, f"channels of {heads} heads", (heads,), q.shape[:1])
+        return attention(q, k, v, heads)
+
+    def drop_last(self, x: Array, count: int) -> Array:
+        return x[..., :-count]
+
+    def standardize(self, x: Array, eps: float) -> Array:
+        return np.asarray((x - x.mean()) / np.sqrt(x.var() + eps))
 
     def clip(self, x: Array, bound: str) -> Array:
         top = self.constants[bound]
@@ -169,6 +228,27 @@ class NumpyOps(Ops[Array]):
         self.used.add(slot)
         return found.astype(np.float64)
 
+    def _conv_weight(self, slot: str) -> Array:
+        g = self.weights.tensor(slot, "weight_g")
+        if g is None:
+            return self._tensor(slot, "weight")
+        return fuse_weight_norm(g, self._tensor(slot, "weight_v"))
+
+    def _affine(self, x: Array, slot: str) -> Array:
+        for role in ("weight", "bias"):
+            found = self.weights.tensor(slot, role)
+            _require(
+                found is not None and found.shape == x.shape[:1],
+                f"{role} of {slot}",
+                x.shape[:1],
+                () if found is None else found.shape,
+            )
+        column = (len(x), *[1] * (x.ndim - 1))
+        return np.asarray(
+            x * self._tensor(slot, "weight").reshape(column)
+            + self._tensor(slot, "bias").reshape(column)
+        )
+
     def _plus_bias(self, x: Array, slot: str) -> Array:
         bias = self.weights.tensor(slot, "bias")
         if bias is not None:
@@ -183,47 +263,3 @@ def _require(holds: bool, what: str, expected: tuple[int, ...], found: tuple[int
         raise UnsupportedError(
             f"the {what} does not fit", expected=str(list(expected)), found=str(list(found))
         )
-
-
-def _convolve(
-    x: Array,
-    weight: Array,
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    pad: tuple[int, ...],
-    groups: int,
-) -> Array:
-    """[C, *spatial] with ``weight [OC, C / groups, *kernel]``, one or two spatial axes."""
-    if x.ndim == 2:  # a sequence is a map of height 1
-        tall = _convolve(
-            x[:, None],
-            weight[:, :, None],
-            (1, *stride),
-            (1, *dilation),
-            (0, *pad),
-            groups,
-        )
-        return tall[:, 0]
-    if groups > 1:
-        parts = zip(np.split(x, groups), np.split(weight, groups), strict=True)
-        return np.concatenate([_convolve(a, w, stride, dilation, pad, 1) for a, w in parts])
-    channels, (kh, kw) = weight.shape[0], weight.shape[2:]
-    if kh == kw == 1 and not any(pad):
-        view = x[:, :: stride[0], :: stride[1]]
-        flat = weight.reshape(channels, -1) @ view.reshape(view.shape[0], -1)
-        return np.asarray(flat.reshape(channels, *view.shape[1:]))
-    # Unfold the width alone, and add up one matrix product per kernel row: a third of the
-    # copying of full patches for a 3x3 kernel, and rows at stride 1 are plain views.
-    padded = np.pad(x, ((0, 0), (pad[0], pad[0]), (pad[1], pad[1])))
-    windows = sliding_window_view(padded, dilation[1] * (kw - 1) + 1, axis=2)
-    windows = windows[:, :, :: stride[1], :: dilation[1]]
-    rows = np.ascontiguousarray(windows.transpose(0, 3, 1, 2))  # [C, kw, padded H, W]
-    depth, width = rows.shape[0] * kw, rows.shape[3]
-    rows = rows.reshape(depth, -1, width)
-    height = (padded.shape[1] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
-    out = np.zeros((channels, height * width))
-    for i in range(kh):
-        top = i * dilation[0]
-        part = rows[:, top : top + stride[0] * (height - 1) + 1 : stride[0]]
-        out += weight[:, :, i].reshape(channels, depth) @ part.reshape(depth, -1)
-    return out.reshape(channels, height, width)

@@ -50,7 +50,6 @@ def load(path: Path | str) -> Model:
         UsageError: there is no such file.
         NotAModelError: it is not a complete, consistent ONNX model.
         StorageError: it cannot be read.
-
     """
     path = Path(path)
     size = require_model_bytes(path)

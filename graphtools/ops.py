@@ -12,21 +12,23 @@ forward gives it, and says nothing about the names in a file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-__all__ = ["LAYOUT", "Ops", "X", "per_axis"]
+__all__ = ["LAYOUT", "Ops", "PadMode", "X", "per_axis"]
 
 # Steps that change no value: recovery looks through them.
-LAYOUT = frozenset(("image", "merge_frequency", "stage"))
+LAYOUT = frozenset(("channel", "merge_frequency", "stage"))
 
 X = TypeVar("X")
+
+PadMode = Literal["zeros", "reflect"]
 
 
 class Ops(Protocol[X]):
     """What a forward may use. Every method returns a new value; slots are unique."""
 
-    def image(self, x: X) -> X:
-        """[F, T] to [1, F, T]: a layout step."""
+    def channel(self, x: X) -> X:
+        """[F, T] to [1, F, T], [n] to [1, n]: a channel axis in front, a layout step."""
 
     def merge_frequency(self, x: X) -> X:
         """[C, F, T] to [C*F, T], channel outermost: a layout step."""
@@ -42,23 +44,37 @@ class Ops(Protocol[X]):
         pad: int | tuple[int, ...] | None = None,
         groups: int = 1,
         channels: int | None = None,
+        pad_mode: PadMode = "zeros",
     ) -> X:
         """Convolution over the last ``len(kernel)`` axes, weight ``[OC, IC/groups, *kernel]``.
 
         ``pad`` is zeros on both sides; None is ``dilation * (kernel - 1) // 2``. A vector is
         taken as a sequence of one step. ``channels`` is OC, where the family fixes it.
+        Weights stored as a weight-norm pair (g, v) are fused.
         """
 
     def bn(self, x: X, slot: str) -> X:
         """Inference batch norm over the channel axis, kept as its own tensors."""
 
     def linear(self, x: X, slot: str) -> X:
-        """``W x + b``, W ``[out, in]``."""
+        """``W x + b``, W ``[out, in]``, x ``[in]`` or ``[in, T]``."""
 
     def subtract(self, x: X, slot: str) -> X:
         """``x - c``, c a stored vector."""
 
+    def layer_norm(self, x: X, slot: str, eps: float) -> X:
+        """Over channels, per frame, with scale and bias: x ``[C, T]``."""
+
+    def instance_norm(self, x: X, slot: str, eps: float) -> X:
+        """Over time, per channel, with scale and bias (a group norm with C groups)."""
+
+    def weighted_sum(self, xs: Sequence[X], slot: str) -> X:
+        """Sum of values of one shape, weighted by the softmax of a stored vector."""
+
     def relu(self, x: X) -> X: ...
+
+    def gelu(self, x: X) -> X:
+        """``x * (1 + erf(x / sqrt(2))) / 2``, the exact form."""
 
     def clip(self, x: X, bound: str) -> X:
         """Clamp to [0, bound]; ``bound`` names a constant of the network."""
@@ -85,6 +101,30 @@ class Ops(Protocol[X]):
 
     def split(self, x: X, parts: int) -> list[X]:
         """Equal parts of the channel axis."""
+
+    def mean(self, x: X) -> X:
+        """[C, T] to [C]: the mean over time."""
+
+    def spread(self, x: X, like: X) -> X:
+        """[C] to [C, T]: the same at every frame of ``like``."""
+
+    def statistics(self, x: X, weights: X | None, *, floor: float) -> X:
+        """[C, T] to [2C]: mean and ``sqrt(max(variance, floor))`` over time.
+
+        ``weights`` ``[C, T]`` sum to one over time; None weighs every frame alike.
+        """
+
+    def softmax(self, x: X) -> X:
+        """Over the last axis: time of a sequence, classes of a vector."""
+
+    def attention(self, q: X, k: X, v: X, heads: int) -> X:
+        """Multi-head attention of ``[C, T]`` each; heads are equal parts of the channels."""
+
+    def drop_last(self, x: X, count: int) -> X:
+        """Without the last ``count`` frames."""
+
+    def standardize(self, x: X, eps: float) -> X:
+        """``(x - mean) / sqrt(variance + eps)`` over all elements."""
 
     def island(self, x: X, kind: str) -> X:
         """A weight-free region that every exporter spells differently (`graphtools.islands`)."""

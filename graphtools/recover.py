@@ -22,7 +22,6 @@ class Recovered:
         family: the family that bound.
         config: its configuration.
         binding: where every slot, constant and stage stands in the graph.
-
     """
 
     graph: Graph
@@ -64,7 +63,6 @@ def recover(graph: Graph) -> Recovered | NearMiss:
 
     Raises:
         MissError: more than one reading binds, so that the file's meaning is ambiguous.
-
     """
     found: list[Recovered] = []
     nearest: NearMiss | None = None

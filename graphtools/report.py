@@ -59,7 +59,6 @@ class OnnxReport:
         constants: the scalars that the family reads, name to (value, origin).
         miss: where the nearest family differs, by label; empty when one was recovered.
         order: weighted nodes in pull order, in canonical order where no family fits.
-
     """
 
     path: str
@@ -89,7 +88,6 @@ def report(path: Path | str) -> OnnxReport:
 
     Raises:
         NotAModelError: it is not a usable ONNX file.
-
     """
     graph = build(load(path))
     model, found = graph.model, recover(graph)

@@ -27,7 +27,6 @@ class Runner:
         model: the loaded model, for its external weights and its path in messages.
         data: serialised copy that is run.
         outputs: the tensors it returns.
-
     """
 
     def __init__(self, model: Model, data: bytes, outputs: Sequence[str]) -> None:
@@ -70,7 +69,6 @@ class Runner:
 
         Raises:
             UnsupportedError: onnxruntime refuses the model or fails on this input.
-
         """
         try:
             found = self._session.run(list(self.outputs), dict(feeds))

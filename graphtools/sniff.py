@@ -52,7 +52,6 @@ def require_model_bytes(path: Path) -> int:
         UsageError: the path does not exist or is a folder.
         StorageError: it cannot be opened.
         NotAModelError: it is something else that we can name.
-
     """
     if not path.exists():
         dangling = path.is_symlink()

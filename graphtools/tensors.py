@@ -106,7 +106,6 @@ class LazyTensor:
         shape: numpy axis order.
         dtype: element type of what ``read`` returns.
         recipe: how the values are had.
-
     """
 
     name: str
@@ -320,7 +319,6 @@ def widened(tensor: LazyTensor) -> LazyTensor:
 
     Raises:
         UnsupportedError: the tensor does not hold floats (a quantised export, say).
-
     """
     if tensor.dtype is DType.F32:
         return tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from graphtools.ops import Ops, per_axis
+from graphtools.ops import Ops, PadMode, per_axis
 
 __all__ = ["Step", "Template", "Traced", "trace"]
 
@@ -29,10 +29,9 @@ class Step:
         kernel, stride, dilation, pad: one int per axis (conv).
         channels: output channels, where the family fixes them (conv).
         name: the stage's name, the island's kind or the constant's name.
-        value: the scalar of add_scalar and subtract_from.
+        value: the scalar argument of ops that have one.
         part, parts: which part of a split.
         rank: of the result, batch axis included.
-
     """
 
     kind: str
@@ -82,15 +81,14 @@ class Template:
         return found
 
 
-def trace(forward: Callable[[Ops[Traced], Traced], Traced]) -> Template:
-    """Record ``forward(ops, x)``, x a feature map ``[n_mels, T]``.
+def trace(forward: Callable[[Ops[Traced], Traced], Traced], rank: int = 3) -> Template:
+    """Record ``forward(ops, x)``; ``rank`` is x's with a batch axis (3: features, 2: samples).
 
     Raises:
         ValueError: the forward uses a slot or a stage name twice (a bug in the family).
-
     """
     recorder = _Recorder()
-    out = forward(recorder, recorder.push("input", (), 3))
+    out = forward(recorder, recorder.push("input", (), rank))
     if out.step != len(recorder.steps) - 1:
         raise ValueError("the last step of a forward must be its output")
     template = Template(tuple(recorder.steps))
@@ -120,8 +118,8 @@ class _Recorder(Ops[Traced]):
         self.steps.append(Step(kind, inputs, rank, slot=slot, name=name, value=value))
         return Traced(len(self.steps) - 1, rank)
 
-    def image(self, x: Traced) -> Traced:
-        return self.push("image", (x,), 4)
+    def channel(self, x: Traced) -> Traced:
+        return self.push("channel", (x,), x.rank + 1)
 
     def merge_frequency(self, x: Traced) -> Traced:
         return self.push("merge_frequency", (x,), 3)
@@ -137,6 +135,7 @@ class _Recorder(Ops[Traced]):
         pad: int | tuple[int, ...] | None = None,
         groups: int = 1,
         channels: int | None = None,
+        pad_mode: PadMode = "zeros",
     ) -> Traced:
         axes = len(kernel)
         spread = per_axis(dilation, axes)
@@ -166,8 +165,41 @@ class _Recorder(Ops[Traced]):
     def subtract(self, x: Traced, slot: str) -> Traced:
         return self.push("subtract", (x,), slot=slot)
 
+    def layer_norm(self, x: Traced, slot: str, eps: float) -> Traced:
+        return self.push("layer_norm", (x,), slot=slot, value=eps)
+
+    def instance_norm(self, x: Traced, slot: str, eps: float) -> Traced:
+        return self.push("instance_norm", (x,), slot=slot, value=eps)
+
+    def weighted_sum(self, xs: Sequence[Traced], slot: str) -> Traced:
+        return self.push("weighted_sum", xs, slot=slot)
+
     def relu(self, x: Traced) -> Traced:
         return self.push("relu", (x,))
+
+    def gelu(self, x: Traced) -> Traced:
+        return self.push("gelu", (x,))
+
+    def mean(self, x: Traced) -> Traced:
+        return self.push("mean", (x,), 2)
+
+    def spread(self, x: Traced, like: Traced) -> Traced:
+        return self.push("spread", (x, like), like.rank)
+
+    def statistics(self, x: Traced, weights: Traced | None, *, floor: float) -> Traced:
+        return self.push("statistics", (x,) if weights is None else (x, weights), 2, value=floor)
+
+    def softmax(self, x: Traced) -> Traced:
+        return self.push("softmax", (x,))
+
+    def attention(self, q: Traced, k: Traced, v: Traced, heads: int) -> Traced:
+        return self.push("attention", (q, k, v), value=heads)
+
+    def drop_last(self, x: Traced, count: int) -> Traced:
+        return self.push("drop_last", (x,), value=count)
+
+    def standardize(self, x: Traced, eps: float) -> Traced:
+        return self.push("standardize", (x,), value=eps)
 
     def clip(self, x: Traced, bound: str) -> Traced:
         return self.push("clip", (x,), name=bound)

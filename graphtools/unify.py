@@ -36,7 +36,6 @@ class Binding:
         regions: the islands, in execution order, with their kinds.
         input, output: the graph's tensors at both ends.
         nodes: step number to the nodes that stand for it.
-
     """
 
     template: Template
@@ -59,7 +58,6 @@ class Miss:
         from_output: steps that agreed, counted from the output.
         from_input: steps that agree, counted from the input.
         total: steps of the template.
-
     """
 
     step: Step

@@ -16,7 +16,6 @@ def arch_named(name: str) -> Arch:
 
     Raises:
         UnsupportedError: there is none.
-
     """
     for arch in ARCHS:
         if arch.name == name:

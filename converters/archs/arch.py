@@ -23,7 +23,6 @@ class Arch:
         rows: its keys, in the order they are written.
         describe: sets every key of a recovered network on a builder.
         restore: the way back, from the keys alone.
-
     """
 
     name: str

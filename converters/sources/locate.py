@@ -21,7 +21,6 @@ def locate_onnx(model: str, file: str | None = None) -> Path:
     Raises:
         UsageError: there is nothing there, or several files and none named.
         StorageError: the hub cannot be reached or refuses.
-
     """
     path = Path(model)
     if path.is_dir():

@@ -21,7 +21,6 @@ class Family:
         title: what people call it.
         guess: configurations that a graph might have; may be wrong, unification decides.
         forward: (ops, features [n_mels, T], configuration) to the embedding.
-
     """
 
     name: str

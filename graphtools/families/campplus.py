@@ -26,7 +26,7 @@ class Config:
 
 def forward(o: Ops[X], x: X, cfg: Config) -> X:
     """Features [n_mels, T] to the embedding [D]."""
-    x = o.stage(_front(o, o.image(x)), "fcm")
+    x = o.stage(_front(o, o.channel(x)), "fcm")
     x = o.stage(o.relu(o.conv(x, "tdnn", kernel=(5,), stride=2)), "tdnn")
     for block, (layers, dilation) in enumerate(zip(LAYERS, DILATIONS, strict=True), start=1):
         for index in range(layers):

@@ -34,7 +34,7 @@ class Config:
 
 def forward(o: Ops[X], x: X, cfg: Config) -> X:
     """Features [n_mels, T] to the embedding [D]."""
-    x = o.stage(o.relu(o.conv(o.image(x), "stem", kernel=_3x3, channels=cfg.m_channels)), "stem")
+    x = o.stage(o.relu(o.conv(o.channel(x), "stem", kernel=_3x3, channels=cfg.m_channels)), "stem")
     fused = x
     for layer in range(4):
         channels = cfg.m_channels << (layer + 1)

@@ -35,7 +35,7 @@ class Config:
 
 def forward(o: Ops[X], x: X, cfg: Config) -> X:
     """Features [n_mels, T] to the embedding [D]."""
-    x = o.stage(o.relu(o.conv(o.image(x), "stem", kernel=_3x3)), "stem")
+    x = o.stage(o.relu(o.conv(o.channel(x), "stem", kernel=_3x3)), "stem")
     for name, block in zip(block_names(cfg), cfg.blocks, strict=True):
         h = o.relu(o.conv(x, f"{name}.conv1", kernel=_3x3, stride=block.stride))
         h = o.conv(h, f"{name}.conv2", kernel=_3x3)
