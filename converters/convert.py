@@ -111,6 +111,8 @@ def convert(
 def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
     """The manifest of a recovered network; nothing is read but what decides a key."""
     builder = Builder(net, arch.rows)
+    if arch.describe is None:
+        raise UnsupportedError(f"{arch.name} is not made from ONNX", file=net.graph.model.path)
     arch.describe(builder)
     order = {row.key: i for i, row in enumerate(arch.rows)}
     return Manifest(

@@ -11,7 +11,7 @@ from converters.manifest import Manifest
 from graphtools.errors import UnsupportedError
 from graphtools.families import Family
 from graphtools.match import Role
-from graphtools.trace import Template, trace
+from graphtools.trace import Template
 
 __all__ = ["Network", "pull"]
 
@@ -36,7 +36,7 @@ class Network:
 
     @cached_property
     def template(self) -> Template:
-        return template_of(self.family, self.config)
+        return self.family.template(self.config)
 
     def stage_weights(self) -> dict[str, tuple[str, ...]]:
         """For every stage the tensors that are read between the stage before it and it."""
@@ -47,11 +47,6 @@ class Network:
             stage: tuple(name for slot in slots for name in by_slot.get(slot, ()))
             for stage, slots in self.template.stage_slots().items()
         }
-
-
-def template_of(family: Family, config: Any) -> Template:
-    """The family's forward with a configuration, recorded."""
-    return trace(lambda o, x: family.forward(o, x, config))
 
 
 def pull(

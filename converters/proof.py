@@ -322,7 +322,7 @@ def _compare_rules(net: Recovered, proof: Proof) -> None:
 def _check_values(replay: Replay, net: Recovered, proof: Proof) -> None:
     """Point 4, what needs no run: types, fixed values, and equality with the source."""
     manifest, rows = replay.manifest, {row.key: row for row in replay.arch.rows}
-    if net.family.name != replay.arch.family.NAME:
+    if net.family.name != replay.arch.family:
         raise UnprovenError(
             "the file is of another architecture than its source",
             expected=net.family.title,

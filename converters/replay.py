@@ -11,6 +11,8 @@ import numpy as np
 
 from converters import gguf_file
 from converters.archs import Arch, arch_named
+from converters.audio import read_audio
+from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Manifest
 from converters.network import Network
 from graphtools.errors import UnsupportedError, UsageError
@@ -19,7 +21,7 @@ from graphtools.numpy_ops import NumpyOps
 from graphtools.onnx_edit import SegmentRule
 from graphtools.tensors import Array
 
-__all__ = ["Replay", "ReplayResult", "read_features", "replay"]
+__all__ = ["Replay", "ReplayResult", "audio_input", "read_array", "replay"]
 
 
 @dataclass(frozen=True)
@@ -27,44 +29,69 @@ class ReplayResult:
     """What a replay gives.
 
     Attributes:
-        embedding: at unit length, float64 ``[D]``.
-        encoder_out: the raw embedding, float64 ``[D]``.
-        frames: feature frames that went in.
+        outputs: the network's results by name, float64; a speaker encoder's are ``encoder_out``,
+            the raw embedding, and ``embedding``, the same at unit length.
+        length: feature frames or samples that went in.
     """
 
-    embedding: Array
-    encoder_out: Array
-    frames: int
+    outputs: Mapping[str, Array]
+    length: int
+
+    @property
+    def embedding(self) -> Array:
+        """A speaker encoder's embedding at unit length ``[D]``."""
+        return self.outputs["embedding"]
+
+    @property
+    def encoder_out(self) -> Array:
+        """A speaker encoder's raw embedding ``[D]``."""
+        return self.outputs["encoder_out"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "frames": self.frames,
-            "encoder_out": self.encoder_out.tolist(),
-            "embedding": self.embedding.tolist(),
-        }
+        return {"length": self.length} | {k: v.tolist() for k, v in self.outputs.items()}
 
 
-def replay(path: Path | str, features: Array) -> ReplayResult:
-    """The embedding of mean-subtracted features ``[frames, n_mels]``, in float64.
+def replay(path: Path | str, values: Array) -> ReplayResult:
+    """Compute a GGUF in float64.
+
+    Args:
+        path: the manifest GGUF.
+        values: mean-subtracted features ``[frames, n_mels]``; for the wav2vec 2.0 heads samples
+            ``[n]`` at 16 kHz in [-1, 1].
 
     Raises:
-        UnsupportedError: the file is not a speaker encoder of ours, or the features do not fit.
+        UnsupportedError: the file is none of ours, or the input does not fit.
     """
     network = Replay.of(gguf_file.read(path))
-    if features.ndim != 2 or features.shape[1] != network.n_mels:
-        raise UnsupportedError(
-            "the features do not fit the model",
-            file=path,
-            expected=f"[frames, {network.n_mels}]",
-            found=str(list(features.shape)),
-        )
-    raw = network.run(features)
-    return ReplayResult(raw / np.linalg.norm(raw), raw, len(features))
+    network.require_fits(values)
+    outputs: dict[str, Array] = {}
+
+    def keep(stage: str, x: Array) -> Array:
+        if stage in network.arch.outputs:
+            outputs[stage] = x
+        return x
+
+    network.run(values, keep)
+    if "encoder_out" in outputs:
+        outputs["embedding"] = outputs["encoder_out"] / np.linalg.norm(outputs["encoder_out"])
+    return ReplayResult(outputs, len(values))
 
 
-def read_features(path: Path | str) -> Array:
-    """Features ``[frames, n_mels]`` from a ``.npy`` file, float.
+def audio_input(gguf: Path | str, audio: Path | str) -> Array:
+    """What the network in ``gguf`` takes of a 16 kHz mono clip.
+
+    Raises:
+        UnsupportedError: the clip has another rate or more channels.
+    """
+    samples = read_audio(audio)
+    if Replay.of(gguf_file.read(gguf)).takes_samples:
+        return samples
+    return mean_subtracted(log_mel(samples))
+
+
+def read_array(path: Path | str) -> Array:
+    """An array of finite numbers from a ``.npy`` file.
 
     Raises:
         UsageError: there is no such file.
@@ -72,7 +99,7 @@ def read_features(path: Path | str) -> Array:
     """
     path = Path(path)
     if not path.is_file():
-        raise UsageError("no such file", file=path, todo="check the path of the features")
+        raise UsageError("no such file", file=path, todo="check the path")
     try:
         values = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -81,13 +108,8 @@ def read_features(path: Path | str) -> Array:
         ) from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise UnsupportedError("the file does not hold one array of numbers", file=path)
-    if values.ndim != 2 or not np.isfinite(values).all():
-        raise UnsupportedError(
-            "the features cannot be used",
-            file=path,
-            expected="[frames, n_mels], all finite",
-            found=f"shape {list(values.shape)}",
-        )
+    if not np.isfinite(values).all():
+        raise UnsupportedError("the array has values that are not finite", file=path)
     return values
 
 
@@ -124,15 +146,35 @@ class Replay:
     def embedding_dim(self) -> int:
         return int(self.manifest.get("voicedetect.embedding_dim", "u32"))
 
+    @property
+    def takes_samples(self) -> bool:
+        return self.network.family.takes == "samples"
+
+    def require_fits(self, values: Array) -> None:
+        """Check an input's shape.
+
+        Raises:
+            UnsupportedError: it is not what the network takes.
+        """
+        expected = "[samples]" if self.takes_samples else f"[frames, {self.n_mels}]"
+        fits = values.ndim == 1 if self.takes_samples else values.shape[1:] == (self.n_mels,)
+        if not fits or not len(values):
+            raise UnsupportedError(
+                "the input does not fit the model",
+                expected=expected,
+                found=str(list(values.shape)),
+            )
+
     def run(
         self,
-        features: Array,
+        values: Array,
         on_stage: Callable[[str, Array], Array] = lambda name, x: x,
         rule: SegmentRule | None = "kernel",
     ) -> Array:
-        """The raw embedding of features ``[frames, n_mels]``.
+        """The network's last output.
 
         Args:
+            values: features ``[frames, n_mels]`` or samples ``[n]``.
             on_stage: called with (stage name, value); what it returns goes on.
             rule: what the last partial segment of a segment pooling is divided by.
         """
@@ -140,7 +182,7 @@ class Replay:
         if "cam.valid" in constants:
             constants = {**constants, "cam.valid": float(rule == "valid")}
         ops = NumpyOps(self, constants, on_stage, self.used)
-        x = np.ascontiguousarray(features.T, dtype=np.float64)
+        x = np.ascontiguousarray(values.T, dtype=np.float64)
         out: Array = self.network.family.forward(ops, x, self.network.config)
         return out
 

@@ -8,7 +8,6 @@ from typing import Any
 from graphtools.errors import MissError
 from graphtools.families import FAMILIES, Family
 from graphtools.graph import Graph
-from graphtools.trace import trace
 from graphtools.unify import Binding, Miss, unify
 
 __all__ = ["NearMiss", "Recovered", "recover"]
@@ -67,8 +66,8 @@ def recover(graph: Graph) -> Recovered | NearMiss:
     found: list[Recovered] = []
     nearest: NearMiss | None = None
     for family in FAMILIES.values():
-        for config in dict.fromkeys(family.guess(graph)):
-            template = trace(lambda o, x, f=family, c=config: f.forward(o, x, c))  # type: ignore[misc]
+        for config in dict.fromkeys(family.guess(graph) if family.guess else ()):
+            template = family.template(config)
             for value in graph.outputs:
                 result = unify(template, graph, value.name)
                 if isinstance(result, Binding):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from converters.archs import campplus, eres2net, resnet
+from converters.archs import campplus, ecapa, eres2net, resnet, wav2vec2
 from converters.archs.arch import Arch
 from graphtools.errors import UnsupportedError
 
 __all__ = ["ARCHS", "Arch", "arch_named", "arch_of_family"]
 
-ARCHS: tuple[Arch, ...] = (resnet.ARCH, eres2net.ARCH, campplus.ARCH)
+ARCHS: tuple[Arch, ...] = (
+    resnet.ARCH,
+    eres2net.ARCH,
+    campplus.ARCH,
+    ecapa.ARCH,
+    *wav2vec2.ARCHS,
+)
 
 
 def arch_named(name: str) -> Arch:
@@ -26,5 +32,5 @@ def arch_named(name: str) -> Arch:
 
 
 def arch_of_family(family: str) -> Arch:
-    """The architecture that stores a family's networks."""
-    return next(arch for arch in ARCHS if family == arch.family.NAME)
+    """The architecture that stores the networks of a family that is recovered from ONNX."""
+    return next(arch for arch in ARCHS if arch.family == family)

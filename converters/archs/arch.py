@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from converters.archs.building import Builder
+from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
@@ -19,14 +19,22 @@ class Arch:
     """One value of ``voicedetect.arch``.
 
     Attributes:
-        family: the module of `graphtools.families` that it stores.
+        family: name of the family in `graphtools.families` that it stores.
         rows: its keys, in the order they are written.
-        describe: sets every key of a recovered network on a builder.
-        restore: the way back, from the keys alone.
+        restore: configuration and names from the keys (and tensor names) alone.
+        outputs: the stages that are the network's results.
+        describe: sets every key of a network recovered from ONNX; None where there is none.
+        describe_checkpoint: the same of a state dict.
+        model: the hub id that stands for a left out ``--model``.
+        licence: what a user of that model has to know; "" for nothing special.
     """
 
     name: str
-    family: Any
+    family: str
     rows: tuple[Row, ...]
-    describe: Callable[[Builder], None]
     restore: Callable[[Manifest], Network]
+    outputs: tuple[str, ...]
+    describe: Callable[[Builder], None] | None = None
+    describe_checkpoint: Callable[[CheckpointBuilder], None] | None = None
+    model: str = ""
+    licence: str = ""

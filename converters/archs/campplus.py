@@ -8,7 +8,7 @@ from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.building import BN_PARTS, Builder
 from converters.manifest import Manifest
-from converters.network import Network, pull, template_of
+from converters.network import Network, pull
 from converters.schema import Row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, campplus
@@ -90,7 +90,7 @@ def _require_plain(values: Array, wanted: float, name: str, b: Builder) -> None:
 def restore(m: Manifest) -> Network:
     """Configuration and names from the keys, by two running indices."""
     family, cfg = FAMILIES[campplus.NAME], campplus.Config()
-    template = template_of(family, cfg)
+    template = family.template(cfg)
     lists: dict[Role, str] = {"weight": f"{_P}.conv_weight", "bias": f"{_P}.conv_bias"}
     convs = pull(m, [s.slot for s in template.slots("conv")], lists, optional=("bias",))
     norms = [s.slot for s in template.slots("bn") if s.slot != "emb_bn"]
@@ -119,4 +119,4 @@ def restore(m: Manifest) -> Network:
     )
 
 
-ARCH = Arch("campplus", campplus, ROWS, describe, restore)
+ARCH = Arch("campplus", campplus.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe)

@@ -6,7 +6,7 @@ from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.building import Builder
 from converters.manifest import Manifest
-from converters.network import Network, pull, template_of
+from converters.network import Network, pull
 from converters.schema import Row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, eres2net
@@ -64,7 +64,7 @@ def restore(m: Manifest) -> Network:
         )
     cfg = eres2net.Config(m.get(f"{_P}.m_channels", "u32"), blocks, scale)
     family = FAMILIES[eres2net.NAME]
-    slots = [step.slot for step in template_of(family, cfg).slots("conv")]
+    slots = [step.slot for step in family.template(cfg).slots("conv")]
     lists: dict[Role, str] = {"weight": f"{_P}.conv_weight", "bias": f"{_P}.conv_bias"}
     names = pull(m, slots, lists, optional=("bias",))
     strides = m.get(f"{_P}.conv_stride", "[i32]")
@@ -88,4 +88,4 @@ def restore(m: Manifest) -> Network:
     )
 
 
-ARCH = Arch("eres2net", eres2net, ROWS, describe, restore)
+ARCH = Arch("eres2net", eres2net.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe)

@@ -113,4 +113,6 @@ def restore(m: Manifest) -> Network:
     )
 
 
-ARCH = Arch("wespeaker_resnet34", resnet, ROWS, describe, restore)
+ARCH = Arch(
+    "wespeaker_resnet34", resnet.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from converters.archs.building import Builder
+from converters.archs.checkpoint import CheckpointBuilder
 from converters.schema import Row
 
-__all__ = ["ARCHITECTURE", "FBANK_ROWS", "describe", "rows"]
+__all__ = ["ARCHITECTURE", "FBANK_ROWS", "describe", "rows", "set_rows"]
 
 ARCHITECTURE = "voicedetect"
 
@@ -40,9 +41,13 @@ def rows(arch: str) -> tuple[Row, ...]:
 def describe(b: Builder, last_slot: str) -> None:
     """Set the common keys; ``last_slot`` is the layer whose outputs are the embedding."""
     weights = b.layer(last_slot).tensors
-    dim = next(iter(weights.values())).shape[0]
-    b.fixed(f"{_P}.arch", f"structure: {b.net.family.title}")
-    b.set(f"{_P}.embedding_dim", dim, f"shape of {last_slot}")
+    set_rows(b, next(iter(weights.values())).shape[0], f"shape of {last_slot}")
+
+
+def set_rows(b: Builder | CheckpointBuilder, dim: int, origin: str) -> None:
+    """Set the common keys of an embedding of length ``dim``."""
+    b.fixed(f"{_P}.arch", "structure")
+    b.set(f"{_P}.embedding_dim", dim, origin)
     b.fixed(f"{_P}.l2_normalize", "seed default for speaker encoders")
     for row in FBANK_ROWS:
-        b.fixed(row.key, "assumed: no ONNX graph holds the front end")
+        b.fixed(row.key, "assumed: no model file holds the front end")

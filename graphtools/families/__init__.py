@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from graphtools.families import campplus, eres2net, resnet
+from graphtools.families import campplus, ecapa, eres2net, resnet, wav2vec2
 from graphtools.graph import Graph
+from graphtools.trace import Template, trace
 
 __all__ = ["FAMILIES", "Family"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A network that can be recovered.
+    """A network whose forward is known.
 
     Attributes:
         name: the family's name, e.g. ``resnet``.
         title: what people call it.
-        guess: configurations that a graph might have; may be wrong, unification decides.
-        forward: (ops, features [n_mels, T], configuration) to the embedding.
+        takes: what goes in: features ``[n_mels, T]``, or samples ``[n]``.
+        forward: (ops, input, configuration) to the output.
+        guess: configurations that a graph might have; may be wrong, unification decides. None
+            for families that come as a state dict, whose slots bind by name.
     """
 
     name: str
     title: str
-    guess: Callable[[Graph], Iterable[Any]]
+    takes: Literal["features", "samples"]
     forward: Callable[..., Any]
+    guess: Callable[[Graph], Iterable[Any]] | None = None
+
+    def template(self, config: Any) -> Template:
+        """The forward with a configuration, recorded."""
+        rank = 3 if self.takes == "features" else 2
+        return trace(lambda o, x: self.forward(o, x, config), rank)
 
 
 FAMILIES: Mapping[str, Family] = {
-    module.NAME: Family(module.NAME, module.TITLE, module.guess, module.forward)
-    for module in (resnet, eres2net, campplus)
+    family.name: family
+    for family in (
+        *(
+            Family(module.NAME, module.TITLE, "features", module.forward, module.guess)
+            for module in (resnet, eres2net, campplus)
+        ),
+        Family(ecapa.NAME, ecapa.TITLE, "features", ecapa.forward),
+        Family(wav2vec2.NAME, wav2vec2.TITLE, "samples", wav2vec2.forward),
+    )
 }

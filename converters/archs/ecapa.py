@@ -1,0 +1,84 @@
+"""``ecapa_tdnn``: SpeechBrain's ECAPA-TDNN, tensor names verbatim."""
+
+from __future__ import annotations
+
+from converters.archs import speaker
+from converters.archs.arch import Arch
+from converters.archs.checkpoint import CheckpointBuilder
+from converters.manifest import Manifest
+from converters.network import Network
+from converters.schema import Row
+from graphtools.errors import UnsupportedError
+from graphtools.families import FAMILIES, ecapa
+from graphtools.names import bind_names
+
+__all__ = ["ARCH"]
+
+_P = "voicedetect.ecapa"
+
+ROWS = (
+    *speaker.rows("ecapa_tdnn"),
+    Row(f"{_P}.channels", "u32", "channels of the first layer", "source"),
+    Row(f"{_P}.n_blocks", "u32", "first layer and SE-Res2Net blocks", "source"),
+    Row(f"{_P}.se_channels", "u32", "bottleneck of squeeze and excitation", "source"),
+    Row(f"{_P}.res2net_scale", "u32", "chunks of a Res2Net block", "source"),
+    Row(f"{_P}.attention_channels", "u32", "bottleneck of the pooling's attention", "source"),
+)
+
+
+def describe_checkpoint(b: CheckpointBuilder) -> None:
+    """Keys from tensor shapes; every float tensor under its own name."""
+    shapes = b.source.shapes
+    cfg = ecapa.config_of(shapes)
+    bind_names(FAMILIES[ecapa.NAME].template(cfg), shapes)
+    n_mels = shapes["blocks.0.conv.conv.weight"][1]
+    if n_mels != b.rows["voicedetect.fbank.n_mels"].fixed:
+        raise UnsupportedError(
+            "the model takes another number of mel bins than the schema's front end gives",
+            file=b.source.path,
+            expected=f"{b.rows['voicedetect.fbank.n_mels'].fixed} input channels",
+            found=str(n_mels),
+        )
+    speaker.set_rows(b, shapes["fc.conv.weight"][0], "shape of fc.conv.weight")
+    channels = "blocks.0.conv.conv.weight"
+    se, attention = "blocks.1.se_block.conv1.conv.weight", "asp.conv.conv.weight"
+    b.set(f"{_P}.channels", shapes[channels][0], f"shape of {channels}")
+    b.set(f"{_P}.n_blocks", cfg.n_blocks, "names blocks.N")
+    b.set(f"{_P}.se_channels", shapes[se][0], f"shape of {se}")
+    b.set(f"{_P}.res2net_scale", cfg.res2net_scale, "names res2net_block.blocks.N")
+    b.set(f"{_P}.attention_channels", shapes[attention][1], f"shape of {attention}")
+    b.keep_all()
+
+
+def restore(m: Manifest) -> Network:
+    """The configuration, from keys and shapes; names are the checkpoint's own."""
+    shapes = {t.name: t.shape for t in m.tensors}
+    cfg = ecapa.config_of(shapes)
+    stated = {
+        f"{_P}.channels": shapes["blocks.0.conv.conv.weight"][0],
+        f"{_P}.n_blocks": cfg.n_blocks,
+        f"{_P}.se_channels": shapes["blocks.1.se_block.conv1.conv.weight"][0],
+        f"{_P}.res2net_scale": cfg.res2net_scale,
+        f"{_P}.attention_channels": shapes["asp.conv.conv.weight"][1],
+    }
+    for key, found in stated.items():
+        if m.get(key, "u32") != found:
+            raise UnsupportedError(
+                f"the key {key!r} does not fit the tensors",
+                expected=str(found),
+                found=str(m.get(key, "u32")),
+            )
+    family = FAMILIES[ecapa.NAME]
+    names = bind_names(family.template(cfg), shapes)
+    return Network(family, cfg, names, constants={"bn.eps": ecapa.BN_EPS})
+
+
+ARCH = Arch(
+    "ecapa_tdnn",
+    ecapa.NAME,
+    ROWS,
+    restore,
+    outputs=("encoder_out",),
+    describe_checkpoint=describe_checkpoint,
+    model="speechbrain/spkrec-ecapa-voxceleb",
+)

@@ -1,0 +1,288 @@
+"""``wav2vec2_emotion`` and ``wav2vec2_age_gender``: two heads on one backbone.
+
+Names are the state dict's own, shortened so that they fit ggml's limit: ``wav2vec2.`` becomes
+``w2v2.``, and both spellings of a weight norm become ``weight_g`` and ``weight_v``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from converters.archs.arch import Arch
+from converters.archs.checkpoint import CheckpointBuilder
+from converters.manifest import Manifest
+from converters.network import Network
+from converters.schema import Row
+from graphtools.errors import UnsupportedError, UsageError
+from graphtools.families import FAMILIES, wav2vec2
+from graphtools.names import bind_names
+
+__all__ = ["ARCHS", "stored_name"]
+
+_W, _A = "voicedetect.w2v2", "voicedetect.analyze"
+_POS = "w2v2.encoder.pos_conv_embed.conv"
+
+BACKBONE_ROWS = (
+    Row(f"{_W}.hidden_size", "u32", "width of the transformer", "source"),
+    Row(f"{_W}.n_layers", "u32", "transformer layers", "source"),
+    Row(f"{_W}.n_heads", "u32", "attention heads", "replay"),
+    Row(f"{_W}.ff_dim", "u32", "width of the feed-forward layers", "source"),
+    Row(f"{_W}.num_conv_layers", "u32", "convolutions of the feature extractor", "source"),
+    Row(f"{_W}.conv_dims", "[i32]", "their channels", "source"),
+    Row(f"{_W}.conv_kernels", "[i32]", "their kernels", "source", "samples"),
+    Row(f"{_W}.conv_strides", "[i32]", "their strides", "replay", "samples"),
+    Row(f"{_W}.feat_extract_norm", "string", "group (first conv only) or layer (all)", "source"),
+    Row(f"{_W}.conv_bias", "bool", "the convolutions have a bias", "source"),
+    Row(f"{_W}.do_normalize", "bool", "zero-mean, unit-variance waveform", "replay"),
+    Row(f"{_W}.feat_extract_activation", "string", "activation of the conv stack", "source"),
+    Row(f"{_W}.hidden_act", "string", "activation of the feed-forward layers", "source"),
+    Row(f"{_W}.do_stable_layer_norm", "bool", "norm before each sublayer, not after", "replay"),
+    Row(f"{_W}.layer_norm_eps", "f32", "epsilon of the layer norms", "source"),
+    Row(f"{_W}.num_conv_pos_embeddings", "u32", "kernel of the positional convolution", "source"),
+    Row(f"{_W}.num_conv_pos_embedding_groups", "u32", "its groups", "source"),
+    Row(f"{_W}.pos_conv_weight_norm_dim", "u32", "axis that its weight norm keeps", "source"),
+    Row(f"{_W}.use_weighted_layer_sum", "bool", "softmax-weighted sum of all layers", "replay"),
+    Row(f"{_W}.classifier_proj_size", "u32", "width of the classifier's projector", "source"),
+)
+
+
+def _head_rows(arch: str, kind: str, label: str) -> tuple[Row, ...]:
+    labels = f"{label}_labels"
+    return (
+        Row("voicedetect.arch", "string", "which model this is", "schema", "", arch),
+        Row(f"{_A}.present", "bool", "an analyze head is here", "schema", "", True),
+        Row(f"{_A}.kind", "string", "which head", "schema", "", kind),
+        Row(f"{_A}.{labels}", "[string]", "class labels in id order", "source"),
+        Row(f"{_A}.num_{label}s", "u32", "number of classes", "source"),
+        Row(f"{_A}.pooling", "string", "pooling over time", "schema", "", "mean"),
+        *BACKBONE_ROWS,
+    )
+
+
+def stored_name(name: str) -> str:
+    """The name in the file of a state dict's name."""
+    if name.startswith("wav2vec2."):
+        name = "w2v2." + name.removeprefix("wav2vec2.")
+    for new, old in (("weight_g", "original0"), ("weight_v", "original1")):
+        name = name.replace(f".parametrizations.weight.{old}", f".{new}")
+    return name
+
+
+def _describe_backbone(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
+    shapes = {stored_name(name): shape for name, shape in b.source.shapes.items()}
+    _require_pair(b, shapes)
+    ints = {
+        "hidden_size": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "ff_dim": "intermediate_size",
+        "num_conv_pos_embeddings": "num_conv_pos_embeddings",
+        "num_conv_pos_embedding_groups": "num_conv_pos_embedding_groups",
+        "classifier_proj_size": "classifier_proj_size",
+    }
+    for key, name in ints.items():
+        b.set(f"{_W}.{key}", b.require_config(config, name, int), f"config.json: {name}")
+    arrays = {"conv_dims": "conv_dim", "conv_kernels": "conv_kernel", "conv_strides": "conv_stride"}
+    for key, name in arrays.items():
+        b.set(f"{_W}.{key}", tuple(b.require_config(config, name, list)), f"config.json: {name}")
+    number = len(config["conv_dim"])
+    b.set(f"{_W}.num_conv_layers", number, "config.json: length of conv_dim")
+    for key in ("feat_extract_norm", "feat_extract_activation", "hidden_act"):
+        b.set(f"{_W}.{key}", b.require_config(config, key, str), f"config.json: {key}")
+    for key in ("conv_bias", "do_stable_layer_norm", "use_weighted_layer_sum"):
+        b.set(f"{_W}.{key}", b.require_config(config, key, bool), f"config.json: {key}")
+    eps = float(b.require_config(config, "layer_norm_eps", (float, int)))
+    b.set(f"{_W}.layer_norm_eps", eps, "config.json: layer_norm_eps")
+    g = shapes[f"{_POS}.weight_g"]
+    kept = [axis for axis, size in enumerate(g) if size > 1]
+    if kept not in ([], [2]):
+        raise UnsupportedError(
+            "the positional convolution's weight norm keeps another axis than the engine's",
+            where=f"{_POS}.weight_g",
+            expected="axis 2, the kernel",
+            found=f"shape {list(g)}",
+        )
+    b.set(f"{_W}.pos_conv_weight_norm_dim", 2, f"shape of {_POS}.weight_g")
+    b.set(f"{_W}.do_normalize", *_do_normalize(b))
+    b.keep_all(stored_name)
+
+
+def _do_normalize(b: CheckpointBuilder) -> tuple[bool, str]:
+    if b.options.do_normalize is not None:
+        return b.options.do_normalize, "the user"
+    preprocessor = b.source.json("preprocessor_config.json") or {}
+    found = preprocessor.get("do_normalize")
+    if not isinstance(found, bool):
+        raise UsageError(
+            "nothing says whether the waveform is normalised",
+            file=b.source.path,
+            expected="do_normalize in preprocessor_config.json",
+            todo="pass --do-normalize or --no-do-normalize",
+        )
+    return found, "preprocessor_config.json: do_normalize"
+
+
+def _require_pair(b: CheckpointBuilder, shapes: Mapping[str, object]) -> None:
+    halves = [half for half in ("weight_g", "weight_v") if f"{_POS}.{half}" in shapes]
+    if f"{_POS}.weight" in shapes:
+        raise UnsupportedError(
+            "the positional convolution's weight norm is fused already",
+            file=b.source.path,
+            where=f"{_POS}.weight",
+            expected="the pair weight_g and weight_v, which the engine fuses itself",
+            todo="use the checkpoint as it was published",
+        )
+    if len(halves) != 2:
+        raise UnsupportedError(
+            "the positional convolution's weight-norm pair is not whole",
+            file=b.source.path,
+            expected=f"{_POS}.weight_g and .weight_v",
+            found=", ".join(halves) or "neither",
+        )
+
+
+def _describe_emotion(b: CheckpointBuilder) -> None:
+    """Labels in id order; a head of projector, mean and classifier."""
+    config = _config(b)
+    labels = _labels(config)
+    classes = _outputs(b, "classifier.weight")
+    if labels is None or len(labels) != classes:
+        raise UnsupportedError(
+            "the labels do not fit the classifier",
+            file=b.source.path,
+            expected=f"{classes} labels in config.json's id2label",
+            found="none" if labels is None else ", ".join(labels),
+        )
+    _describe_head(b, labels, "emotion", "config.json: id2label")
+    _describe_backbone(b, config)
+
+
+def _describe_age_gender(b: CheckpointBuilder) -> None:
+    """Two heads of dense, tanh and out_proj; the labels are the published model's."""
+    config = _config(b)
+    classes = _outputs(b, "gender.out_proj.weight")
+    labels, origin = _labels(config), "config.json: id2label"
+    if labels is None or len(labels) != classes or labels[0].startswith("LABEL_"):
+        labels, origin = ("female", "male", "child"), "seed default"
+    if _outputs(b, "age.out_proj.weight") != 1 or classes != len(labels):
+        raise UnsupportedError(
+            "the heads are not those of age and gender",
+            file=b.source.path,
+            expected="1 age and 3 genders",
+            found=f"{_outputs(b, 'age.out_proj.weight')} and {classes}",
+        )
+    _describe_head(b, labels, "gender", origin)
+    _describe_backbone(b, config)
+
+
+def _describe_head(b: CheckpointBuilder, labels: tuple[str, ...], label: str, origin: str) -> None:
+    for key in ("voicedetect.arch", f"{_A}.present", f"{_A}.kind", f"{_A}.pooling"):
+        b.fixed(key, "schema")
+    b.set(f"{_A}.{label}_labels", labels, origin)
+    b.set(f"{_A}.num_{label}s", len(labels), "shape of the head's last layer")
+
+
+def _outputs(b: CheckpointBuilder, name: str) -> int:
+    if name not in b.source.tensors:
+        raise UnsupportedError(
+            f"the checkpoint has no tensor {name!r}",
+            file=b.source.path,
+            todo="check that this is the model with that head",
+        )
+    return b.source.tensors[name].shape[0]
+
+
+def _config(b: CheckpointBuilder) -> Mapping[str, Any]:
+    config = b.source.json("config.json")
+    if config is None:
+        raise UsageError("the folder has no config.json", file=b.source.path)
+    return config
+
+
+def _labels(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """id2label in id order; its keys are integers, as numbers or as text."""
+    listed = config.get("id2label")
+    if not isinstance(listed, dict) or not listed:
+        return None
+    try:
+        by_id = {int(k): str(v) for k, v in listed.items()}
+    except ValueError:
+        return None
+    return (
+        tuple(by_id[i] for i in range(len(by_id))) if set(by_id) == set(range(len(by_id))) else None
+    )
+
+
+def _restore(m: Manifest, head: str) -> Network:
+    """The configuration from the keys; names are module paths."""
+    strides = m.get(f"{_W}.conv_strides", "[i32]")
+    kernels = m.get(f"{_W}.conv_kernels", "[i32]")
+    norm = m.get(f"{_W}.feat_extract_norm", "string")
+    cfg = wav2vec2.Config(
+        head=head,
+        kernels=kernels,
+        strides=strides,
+        group_norm=norm == "group",
+        n_layers=m.get(f"{_W}.n_layers", "u32"),
+        n_heads=m.get(f"{_W}.n_heads", "u32"),
+        pos_kernel=m.get(f"{_W}.num_conv_pos_embeddings", "u32"),
+        pos_groups=m.get(f"{_W}.num_conv_pos_embedding_groups", "u32"),
+        stable=m.get(f"{_W}.do_stable_layer_norm", "bool"),
+        normalize=m.get(f"{_W}.do_normalize", "bool"),
+        weighted_layers=m.get(f"{_W}.use_weighted_layer_sum", "bool"),
+        eps=m.get(f"{_W}.layer_norm_eps", "f32"),
+    )
+    shapes = {t.name: t.shape for t in m.tensors}
+    first = "w2v2.feature_extractor.conv_layers.0.conv"
+    last = f"w2v2.encoder.layers.{cfg.n_layers}.layer_norm.weight"
+    dense = "w2v2.encoder.layers.0.feed_forward.intermediate_dense.weight"
+    conv = [f"w2v2.feature_extractor.conv_layers.{i}.conv.weight" for i in range(len(kernels))]
+    stated = {
+        "hidden_size": shapes.get("w2v2.encoder.layer_norm.weight", (0,))[0],
+        "ff_dim": shapes.get(dense, (0,))[0],
+        "num_conv_layers": len(strides),
+        "conv_dims": tuple(shapes.get(name, (0,))[0] for name in conv),
+        "conv_bias": f"{first}.bias" in shapes,
+        "feat_extract_norm": "layer" if _has_norm(shapes, 1) else "group",
+    }
+    if "projector.weight" in shapes:
+        stated["classifier_proj_size"] = shapes["projector.weight"][0]
+    for key, found in stated.items():
+        if m[f"{_W}.{key}"] != found:
+            raise UnsupportedError(
+                f"the key {_W + '.' + key!r} does not fit the tensors",
+                expected=repr(found),
+                found=repr(m[f"{_W}.{key}"]),
+                todo="use the config.json that was published with these weights",
+            )
+    if last in shapes:
+        raise UnsupportedError("there are more layers than n_layers says", found=last)
+    family = FAMILIES[wav2vec2.NAME]
+    return Network(family, cfg, bind_names(family.template(cfg), shapes), constants={})
+
+
+def _has_norm(shapes: Mapping[str, object], layer: int) -> bool:
+    return f"w2v2.feature_extractor.conv_layers.{layer}.layer_norm.weight" in shapes
+
+
+EMOTION = Arch(
+    "wav2vec2_emotion",
+    wav2vec2.NAME,
+    _head_rows("wav2vec2_emotion", "emotion", "emotion"),
+    lambda m: _restore(m, "emotion"),
+    outputs=("emotion_logits", "emotion_probs"),
+    describe_checkpoint=_describe_emotion,
+    model="superb/wav2vec2-base-superb-er",
+)
+AGE_GENDER = Arch(
+    "wav2vec2_age_gender",
+    wav2vec2.NAME,
+    _head_rows("wav2vec2_age_gender", "age_gender", "gender"),
+    lambda m: _restore(m, "age_gender"),
+    outputs=("age_raw", "gender_logits", "gender_probs"),
+    describe_checkpoint=_describe_age_gender,
+    model="audeering/wav2vec2-large-robust-24-ft-age-gender",
+    licence="the published age/gender model is CC-BY-NC-SA-4.0: not for commercial use",
+)
+ARCHS = (EMOTION, AGE_GENDER)
