@@ -1,8 +1,9 @@
-"""Golden intermediates of a speaker encoder: onnxruntime's tensors at the forward's stages."""
+"""Golden intermediates: the reference's own tensors at the forward's stages."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,19 @@ from typing import Any
 import numpy as np
 
 from converters.archs import arch_of_family
+from converters.archs.checkpoint import Options
 from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
-from converters.convert import describe, require_recovered
+from converters.checkpoint import describe_checkpoint
+from converters.convert import describe, require_arch, require_recovered
 from converters.emit import emit
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Entry, Manifest
+from converters.reference import reference_for
 from converters.replay import Replay
 from converters.schema import Row
+from converters.sources.locate import is_checkpoint
+from converters.sources.source import Source, open_source
 from graphtools.errors import UnsupportedError
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
@@ -31,11 +37,11 @@ ARCHITECTURE = "voicedetect-baseline"
 
 _P = "baseline"
 ROWS = (
-    Row(f"{_P}.arch", "string", "which encoder the goldens are of", "source"),
-    Row(f"{_P}.model_sha256", "string", "sha256 of the model file", "source"),
+    Row(f"{_P}.arch", "string", "which model the goldens are of", "source"),
+    Row(f"{_P}.model_sha256", "string", "sha256 of the model's files, joined by commas", "source"),
     Row(f"{_P}.audio_name", "string", "file name of the clip", "source"),
     Row(f"{_P}.audio_sha256", "string", "sha256 of the clip's file", "source"),
-    Row(f"{_P}.onnxruntime", "string", "version that computed the goldens", "source"),
+    Row(f"{_P}.reference", "string", "library and version that computed the goldens", "source"),
     Row(
         f"{_P}.seg_pool",
         "string",
@@ -52,9 +58,14 @@ ROWS = (
     Row(
         f"{_P}.noise",
         "[f32]",
-        "for each stage, max |onnxruntime - float64 replay|, both end to end",
+        "for each stage, max |reference - float64 replay|, both end to end",
         "source",
     ),
+    Row(f"{_P}.emotion_labels", "[string]", "class labels in id order", "source"),
+    Row(f"{_P}.dominant_emotion", "string", "the most probable one", "source"),
+    Row(f"{_P}.gender_labels", "[string]", "class labels in id order", "source"),
+    Row(f"{_P}.dominant_gender", "string", "the most probable one", "source"),
+    Row(f"{_P}.age_years", "f32", "100 x age_raw", "source", "years"),
     *(
         Row(r.key.replace("voicedetect", _P), r.type, r.meaning, r.proof, r.unit)
         for r in FBANK_ROWS
@@ -67,28 +78,41 @@ class Baseline:
     """What was written.
 
     Attributes:
+        reference: what computed the goldens, with its version.
+        length: feature frames, or samples.
         stages: stage name to (shape, noise), in execution order.
-        embedding: at unit length, float32 ``[D]``.
+        outputs: the network's results by name; a speaker encoder's with ``embedding``, float32
+            at unit length ``[D]``.
     """
 
     arch: str
     output: Path
-    frames: int
+    reference: str
+    length: int
     stages: dict[str, tuple[tuple[int, ...], float]]
-    embedding: Array
-    encoder_out: Array
+    outputs: dict[str, Array]
     seg_pool: SegmentRule | None
+
+    @property
+    def embedding(self) -> Array:
+        """A speaker encoder's embedding at unit length ``[D]``."""
+        return self.outputs["embedding"]
+
+    @property
+    def encoder_out(self) -> Array:
+        """A speaker encoder's raw embedding ``[D]``."""
+        return self.outputs["encoder_out"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "arch": self.arch,
             "output": str(self.output),
-            "frames": self.frames,
+            "reference": self.reference,
+            "length": self.length,
             "seg_pool": self.seg_pool,
             "stages": {n: {"shape": list(s), "noise": v} for n, (s, v) in self.stages.items()},
-            "encoder_out": self.encoder_out.tolist(),
-            "embedding": self.embedding.tolist(),
+            **{name: value.tolist() for name, value in self.outputs.items()},
         }
 
 
@@ -98,70 +122,137 @@ def baseline(
     output: Path,
     *,
     name: str | None = None,
+    arch: str | None = None,
     seg_pool: SegmentRule = "kernel",
+    options: Options | None = None,
 ) -> Baseline:
-    """Write the goldens of one clip.
+    """Write the goldens of one clip: by onnxruntime, or by the library a checkpoint comes from.
 
     Args:
+        model: an ONNX file, or a checkpoint's folder or file.
+        audio: 16 kHz, mono.
+        output: the GGUF to write.
         name: stored as ``general.name``; the model's path by default.
+        arch: the architecture that the model is asserted to be.
         seg_pool: the rule for the last partial segment (CAM++); ``kernel`` divides by 100.
+        options: what the user says where a checkpoint is silent.
 
     Raises:
         UnsupportedError: the model or the clip does not fit.
+        MissingDependencyError: a checkpoint, and its library is not installed.
     """
-    net = require_recovered(build(load(model)))
-    graph, stages = net.graph, net.binding.stages
-    raw = log_mel(read_audio(audio))
-    features = mean_subtracted(raw)
-    _require_length(graph.model.inputs[0].shape, len(features), audio)
-    rule = seg_pool if has_partial_windows(graph.model) else None
-    runner = Runner.of(graph.model, [*stages.values()], rule)
-    found = runner.run({net.binding.input: features[None]})
-    arch = arch_of_family(net.family.name)
-    manifest = describe(net, arch, name or str(model))
-    replay = Replay.of(manifest)
-    goldens: dict[str, Array] = {"fbank_raw": raw.T, "fbank": features.T}
+    samples = read_audio(audio)
+    title = name or str(model)
+    run: _Run
+    if is_checkpoint(model):
+        run = _library_run(open_source(model), title, arch, options)
+    else:
+        run = _onnx_run(model, title, arch, seg_pool, audio)
+    replay = run.replay
+    if replay.takes_samples:
+        values, goldens = samples, {}
+    else:
+        raw = log_mel(samples)
+        values = mean_subtracted(raw)
+        goldens = {"fbank_raw": raw.T, "fbank": values.T}
+    found = run.stages(values)
     noise: dict[str, float] = {}
 
     def keep(stage: str, ours: Array) -> Array:
-        goldens[stage] = found[stages[stage]].reshape(ours.shape)
+        goldens[stage] = found[stage].reshape(ours.shape)
         noise[stage] = float(np.abs(goldens[stage] - ours).max())
         return ours
 
-    replay.run(features, keep, rule)
-    encoder_out = goldens["encoder_out"]
-    norm = float(np.linalg.norm(encoder_out.astype(np.float64)))
-    goldens["embedding"] = (encoder_out / norm).astype(np.float32)
+    replay.run(values, keep, run.rule)
+    outputs = {stage: goldens[stage] for stage in replay.arch.outputs}
+    if "encoder_out" in outputs:
+        norm = float(np.linalg.norm(outputs["encoder_out"].astype(np.float64)))
+        outputs["embedding"] = (outputs["encoder_out"] / norm).astype(np.float32)
+        goldens["embedding"] = outputs["embedding"]
     weights = replay.network.stage_weights()
-    values: dict[str, object] = {
-        "arch": arch.name,
-        "model_sha256": _sha256(model),
+    keys: dict[str, object] = {
+        "arch": replay.arch.name,
+        "model_sha256": ",".join(_sha256(file) for file in run.files),
         "audio_name": audio.name,
         "audio_sha256": _sha256(audio),
-        "onnxruntime": runtime_version(),
-        **({"seg_pool": rule} if rule else {}),
-        "stages": tuple(stages),
-        "stage_weights": tuple("\n".join(weights[stage]) for stage in stages),
-        "noise": tuple(float(np.float32(noise[stage])) for stage in stages),
-        **{f"fbank.{r.key.rsplit('.', 1)[1]}": r.fixed for r in FBANK_ROWS},
+        "reference": run.reference,
+        **({"seg_pool": run.rule} if run.rule else {}),
+        "stages": tuple(noise),
+        "stage_weights": tuple("\n".join(weights[stage]) for stage in noise),
+        "noise": tuple(float(np.float32(v)) for v in noise.values()),
+        **_fbank_or_head(replay, outputs),
     }
     types = {row.key: row.type for row in ROWS}
     entries = tuple(
         Entry(f"{_P}.{key}", types[f"{_P}.{key}"], _stored(value), "baseline run")
-        for key, value in values.items()
+        for key, value in keys.items()
     )
     tensors = tuple(_held(stage, value) for stage, value in goldens.items())
-    with emit(Manifest(ARCHITECTURE, name or str(model), entries, tensors), output):
+    with emit(Manifest(ARCHITECTURE, title, entries, tensors), output):
         pass
     return Baseline(
-        arch=arch.name,
+        arch=replay.arch.name,
         output=output,
-        frames=len(features),
-        stages={s: (goldens[s].shape, noise[s]) for s in stages},
-        embedding=goldens["embedding"],
-        encoder_out=encoder_out,
-        seg_pool=rule,
+        reference=run.reference,
+        length=len(values),
+        stages={s: (goldens[s].shape, noise[s]) for s in noise},
+        outputs=outputs,
+        seg_pool=run.rule,
     )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Who computes the stages, and the replay that says how accurate that is."""
+
+    replay: Replay
+    reference: str
+    files: tuple[Path, ...]
+    stages: Callable[[Array], Mapping[str, Array]]
+    rule: SegmentRule | None = None
+
+
+def _onnx_run(
+    model: Path, title: str, arch: str | None, seg_pool: SegmentRule, audio: Path
+) -> _Run:
+    net = require_recovered(build(load(model)))
+    found = arch_of_family(net.family.name)
+    require_arch(arch, found, net)
+    graph, tensors = net.graph, net.binding.stages
+    rule = seg_pool if has_partial_windows(graph.model) else None
+    runner = Runner.of(graph.model, [*tensors.values()], rule)
+
+    def stages(features: Array) -> dict[str, Array]:
+        _require_length(graph.model.inputs[0].shape, len(features), audio)
+        computed = runner.run({net.binding.input: features[None]})
+        return {stage: computed[tensor] for stage, tensor in tensors.items()}
+
+    replay = Replay.of(describe(net, found, title))
+    return _Run(replay, f"onnxruntime {runtime_version()}", (model,), stages, rule)
+
+
+def _library_run(source: Source, title: str, arch: str | None, options: Options | None) -> _Run:
+    described = describe_checkpoint(source, title, arch=arch, options=options)
+    replay = Replay.of(described.manifest)
+    reference = reference_for(described.arch.family)
+    library = reference.library()
+    stages = reference.stages(source, described.arch.name, replay.normalize)
+    return _Run(replay, library, source.files, stages)
+
+
+def _fbank_or_head(replay: Replay, outputs: Mapping[str, Array]) -> dict[str, object]:
+    """The front end that features were made with, or what the head's outputs mean."""
+    if not replay.takes_samples:
+        return {f"fbank.{r.key.rsplit('.', 1)[1]}": r.fixed for r in FBANK_ROWS}
+    values: dict[str, object] = {}
+    for label in ("emotion", "gender"):
+        if f"{label}_probs" in outputs:
+            names = replay.manifest.get(f"voicedetect.analyze.{label}_labels", "[string]")
+            values[f"{label}_labels"] = names
+            values[f"dominant_{label}"] = names[int(outputs[f"{label}_probs"].argmax())]
+    if "age_raw" in outputs:
+        values["age_years"] = float(outputs["age_raw"][0]) * 100.0
+    return values
 
 
 def _require_length(shape: tuple[int | str, ...] | None, frames: int, audio: Path) -> None:

@@ -14,15 +14,18 @@ from converters.archs.building import Builder
 from converters.archs.speaker import ARCHITECTURE
 from converters.emit import emit, replacing
 from converters.manifest import Manifest
+from converters.sources.locate import is_checkpoint
 from graphtools.errors import UnsupportedError
 from graphtools.graph import Graph, build
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
 
 if TYPE_CHECKING:
+    from converters.archs.checkpoint import Options
+    from converters.checkpoint import CheckpointProof
     from converters.proof import Proof
 
-__all__ = ["Conversion", "Verify", "convert", "describe", "require_recovered"]
+__all__ = ["Conversion", "Verify", "convert", "describe", "require_arch", "require_recovered"]
 
 Verify = Literal["full", "none"]
 
@@ -38,7 +41,7 @@ class Conversion:
 
     arch: str
     manifest: Manifest
-    proof: Proof | None
+    proof: Proof | CheckpointProof | None
     files: tuple[Path, ...]
     notes: tuple[str, ...]
 
@@ -63,30 +66,29 @@ def convert(
     arch: str | None = None,
     verify: Verify = "full",
     allow_unproven: Collection[str] = (),
+    options: Options | None = None,
 ) -> Conversion:
-    """Write the manifest GGUF of the ONNX model at ``path``, and ``OUTPUT.proof.json``.
+    """Write the manifest GGUF of a model, and ``OUTPUT.proof.json`` beside it.
 
     Args:
+        path: an ONNX file, or the folder or file of a checkpoint.
+        output: the GGUF to write.
         name: stored as ``general.name``; the path by default.
         arch: the architecture that the model is asserted to be.
         verify: ``none`` skips the proof.
         allow_unproven: keys that may stay unproven.
+        options: what the user says where a checkpoint is silent.
 
     Raises:
         MissError: the network is none of the known families.
         UnprovenError: the written file does not compute what the source computes; nothing
             is left of it.
     """
+    if is_checkpoint(path):
+        return _convert_checkpoint(path, output, name or str(path), arch, verify, options)
     net = require_recovered(build(load(path)))
     found = arch_of_family(net.family.name)
-    if arch is not None and arch != found.name:
-        raise UnsupportedError(
-            f"the network is not {arch}",
-            file=path,
-            expected=arch,
-            found=f"{found.name} ({net.family.title}), by its structure",
-            todo=f"leave --arch out, or pass --arch {found.name}",
-        )
+    require_arch(arch, found, net)
     manifest = describe(net, found, name or str(path))
     notes = [*manifest.notes, *metadata_props.check(net.graph.model.metadata, manifest, path)]
     proof = None
@@ -96,6 +98,33 @@ def convert(
 
             proof = prove(temp, net, allow_unproven=allow_unproven)
             proof.require()
+    return _finished(found.name, manifest, proof, output, notes)
+
+
+def _convert_checkpoint(
+    path: Path, output: Path, name: str, arch: str | None, verify: Verify, options: Options | None
+) -> Conversion:
+    from converters.checkpoint import describe_checkpoint, prove
+    from converters.sources.source import open_source
+
+    described = describe_checkpoint(open_source(path), name, arch=arch, options=options)
+    proof = None
+    with emit(described.manifest, output) as temp:
+        if verify == "full":
+            proof = prove(temp, described)
+            proof.require()
+    notes = list(described.manifest.notes)
+    return _finished(described.arch.name, described.manifest, proof, output, notes)
+
+
+def _finished(
+    arch: str,
+    manifest: Manifest,
+    proof: Proof | CheckpointProof | None,
+    output: Path,
+    notes: list[str],
+) -> Conversion:
+    """Write the proof beside the file; one of an earlier file is removed."""
     files = [output]
     report = output.with_name(output.name + ".proof.json")
     if proof is None:
@@ -105,7 +134,7 @@ def convert(
             temp.write_text(json.dumps(proof.to_json(), indent=1) + "\n")
         files.append(report)
         notes += proof.notes
-    return Conversion(found.name, manifest, proof, tuple(files), tuple(dict.fromkeys(notes)))
+    return Conversion(arch, manifest, proof, tuple(files), tuple(dict.fromkeys(notes)))
 
 
 def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
@@ -123,6 +152,22 @@ def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
         left_out=builder.left_out(),
         notes=tuple(builder.notes),
     )
+
+
+def require_arch(asserted: str | None, found: Arch, net: Recovered) -> None:
+    """Check what the user says about the architecture.
+
+    Raises:
+        UnsupportedError: the network is another one.
+    """
+    if asserted is not None and asserted != found.name:
+        raise UnsupportedError(
+            f"the network is not {asserted}",
+            file=net.graph.model.path,
+            expected=asserted,
+            found=f"{found.name} ({net.family.title}), by its structure",
+            todo=f"leave --arch out, or pass --arch {found.name}",
+        )
 
 
 def require_recovered(graph: Graph) -> Recovered:

@@ -7,10 +7,11 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
+import numpy.typing as npt
 
 from converters.frontend import Features, log_mel, mean_subtracted
 
-__all__ = ["Probe", "probes"]
+__all__ = ["Probe", "probes", "speech_samples"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,14 @@ def probes(frames: int | None = None) -> tuple[Probe, ...]:
 
 
 @cache
-def _speech() -> Features:
+def speech_samples() -> npt.NDArray[np.float32]:
+    """The clip that ships with the package: 3 s of synthesised speech at 16 kHz."""
     from converters.audio import read_audio
 
     with resources.as_file(resources.files("converters") / "data" / "speech.wav") as path:
-        return mean_subtracted(log_mel(read_audio(path)))
+        return read_audio(path)
+
+
+@cache
+def _speech() -> Features:
+    return mean_subtracted(log_mel(speech_samples()))

@@ -94,6 +94,27 @@ class Proof:
                 todo=f"check it by hand, then pass --allow-unproven {key}",
             )
 
+    def summary(self) -> list[str]:
+        """The result in lines for people."""
+        lines = [f"proven against onnxruntime {self.onnxruntime}:"]
+        if (worst := self.worst) is not None:
+            lines.append(
+                f"  {len(self.stages)} stages, worst local error {worst.error:.2g} at "
+                f"{worst.stage} ({worst.probe}), gate {GATE:g}"
+            )
+        for rule, apart in self.end_to_end.items():
+            label = "" if rule == "plain" else f" (segment rule {rule})"
+            lines.append(
+                f"  embedding on speech{label}: cosine {apart.cosine:.8f}, "
+                f"max|d| {apart.max_abs:.2g} (float32 noise of the source included)"
+            )
+        if self.rule_distance is not None:
+            lines.append(
+                f"  the two segment rules are 1 - cosine = {self.rule_distance:.3g} apart; "
+                f"this onnxruntime follows: {self.runtime_rule or 'neither'}"
+            )
+        return lines + [f"  unproven, allowed by you: {key}" for key in self.unproven]
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, the same for the same input."""
         return {

@@ -150,6 +150,11 @@ class Replay:
     def takes_samples(self) -> bool:
         return self.network.family.takes == "samples"
 
+    @property
+    def normalize(self) -> bool:
+        """Whether the network standardises the waveform it takes."""
+        return bool(getattr(self.network.config, "normalize", False))
+
     def require_fits(self, values: Array) -> None:
         """Check an input's shape.
 

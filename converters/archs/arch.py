@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from converters.archs.building import Builder
@@ -25,8 +25,11 @@ class Arch:
         outputs: the stages that are the network's results.
         describe: sets every key of a network recovered from ONNX; None where there is none.
         describe_checkpoint: the same of a state dict.
+        claims: whether names and shapes of a state dict are this architecture's.
         model: the hub id that stands for a left out ``--model``.
         licence: what a user of that model has to know; "" for nothing special.
+        tested: library and version that the tests compare the forward with (state dicts).
+        space: the configurations that they cover, for people.
     """
 
     name: str
@@ -36,5 +39,8 @@ class Arch:
     outputs: tuple[str, ...]
     describe: Callable[[Builder], None] | None = None
     describe_checkpoint: Callable[[CheckpointBuilder], None] | None = None
+    claims: Callable[[Mapping[str, tuple[int, ...]]], bool] | None = None
     model: str = ""
     licence: str = ""
+    tested: str = ""
+    space: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.checkpoint import CheckpointBuilder
@@ -31,6 +33,7 @@ def describe_checkpoint(b: CheckpointBuilder) -> None:
     shapes = b.source.shapes
     cfg = ecapa.config_of(shapes)
     bind_names(FAMILIES[ecapa.NAME].template(cfg), shapes)
+    _require_in_space(b, cfg)
     n_mels = shapes["blocks.0.conv.conv.weight"][1]
     if n_mels != b.rows["voicedetect.fbank.n_mels"].fixed:
         raise UnsupportedError(
@@ -48,6 +51,38 @@ def describe_checkpoint(b: CheckpointBuilder) -> None:
     b.set(f"{_P}.res2net_scale", cfg.res2net_scale, "names res2net_block.blocks.N")
     b.set(f"{_P}.attention_channels", shapes[attention][1], f"shape of {attention}")
     b.keep_all()
+
+
+# Lines of hyperparams.yaml that change the forward and show in no tensor. The file is only ever
+# searched as text: loading it would run code.
+_DILATIONS = re.compile(r"^\s*dilations:\s*\[([\d,\s]*)\]", re.MULTILINE)
+_ACTIVATION = re.compile(r"^\s*activation:\s*!name:(\S+)", re.MULTILINE)
+
+
+def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
+    """Refuse what the forward was not proven on."""
+    even = [k for k in cfg.kernels if k % 2 == 0]
+    if even or not 2 <= cfg.res2net_scale <= 8 or not 3 <= cfg.n_blocks <= 5:
+        raise UnsupportedError(
+            "the configuration lies outside what the forward was proven on",
+            file=b.source.path,
+            expected=ARCH.space,
+            found=f"kernels {cfg.kernels}, scale {cfg.res2net_scale}, {cfg.n_blocks - 1} blocks",
+        )
+    text = b.source.text("hyperparams.yaml") or ""
+    wanted = [1, *range(2, cfg.n_blocks + 1), 1]
+    dilations = _DILATIONS.search(text)
+    found = [int(d) for d in dilations.group(1).split(",") if d.strip()] if dilations else wanted
+    activation = _ACTIVATION.search(text)
+    if found != wanted or (activation and activation.group(1) != "torch.nn.ReLU"):
+        raise UnsupportedError(
+            "hyperparams.yaml sets what the engine has fixed otherwise",
+            file=b.source.path,
+            expected=f"dilations {wanted}, activation torch.nn.ReLU",
+            found=f"dilations {found}, activation {activation.group(1) if activation else '-'}",
+        )
+    if dilations is None:
+        b.notes.append(f"no hyperparams.yaml says the dilations: {wanted} are assumed")
 
 
 def restore(m: Manifest) -> Network:
@@ -80,5 +115,8 @@ ARCH = Arch(
     restore,
     outputs=("encoder_out",),
     describe_checkpoint=describe_checkpoint,
+    claims=ecapa.matches,
     model="speechbrain/spkrec-ecapa-voxceleb",
+    tested="speechbrain 1.1.2",
+    space="any widths, 2 to 4 blocks, scale 2 to 8, odd kernels, dilations 1, 2, 3 .., ReLU",
 )

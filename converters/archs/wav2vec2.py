@@ -6,7 +6,7 @@ Names are the state dict's own, shortened so that they fit ggml's limit: ``wav2v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from converters.archs.arch import Arch
@@ -92,6 +92,7 @@ def _describe_backbone(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
         b.set(f"{_W}.{key}", b.require_config(config, key, str), f"config.json: {key}")
     for key in ("conv_bias", "do_stable_layer_norm", "use_weighted_layer_sum"):
         b.set(f"{_W}.{key}", b.require_config(config, key, bool), f"config.json: {key}")
+    _require_in_space(b, config)
     eps = float(b.require_config(config, "layer_norm_eps", (float, int)))
     b.set(f"{_W}.layer_norm_eps", eps, "config.json: layer_norm_eps")
     g = shapes[f"{_POS}.weight_g"]
@@ -106,6 +107,44 @@ def _describe_backbone(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
     b.set(f"{_W}.pos_conv_weight_norm_dim", 2, f"shape of {_POS}.weight_g")
     b.set(f"{_W}.do_normalize", *_do_normalize(b))
     b.keep_all(stored_name)
+
+
+def _require_in_space(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
+    """Refuse what the forward was not proven on: finite numbers on a probe prove nothing."""
+    wanted = {
+        "model_type": ("wav2vec2",),
+        "feat_extract_activation": ("gelu",),
+        "hidden_act": ("gelu",),
+        "feat_extract_norm": ("group", "layer"),
+        "add_adapter": (False, None),
+        "adapter_attn_dim": (None,),
+    }
+    for key, allowed in wanted.items():
+        if config.get(key) not in allowed:
+            raise UnsupportedError(
+                "the configuration lies outside what the forward was proven on",
+                file=b.source.path,
+                where=f"config.json: {key}",
+                expected=" or ".join(repr(a) for a in allowed),
+                found=repr(config.get(key)),
+            )
+    if config["do_stable_layer_norm"] and config["use_weighted_layer_sum"]:
+        raise UnsupportedError(
+            "a weighted layer sum over a pre-norm encoder has no one meaning",
+            file=b.source.path,
+            expected="use_weighted_layer_sum with do_stable_layer_norm false",
+            found="both true: transformers 4 sums the last state after its norm, 5 before it",
+            todo="this configuration cannot be converted safely",
+        )
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    kernel = config["num_conv_pos_embeddings"]
+    if kernel % 2 or width % heads:
+        raise UnsupportedError(
+            "the configuration lies outside what the forward was proven on",
+            file=b.source.path,
+            expected="an even positional kernel, a width that the heads divide",
+            found=f"kernel {kernel}, width {width}, {heads} heads",
+        )
 
 
 def _do_normalize(b: CheckpointBuilder) -> tuple[bool, str]:
@@ -266,6 +305,17 @@ def _has_norm(shapes: Mapping[str, object], layer: int) -> bool:
     return f"w2v2.feature_extractor.conv_layers.{layer}.layer_norm.weight" in shapes
 
 
+def _is_backbone(names: Collection[str]) -> bool:
+    return "wav2vec2.feature_projection.projection.weight" in names
+
+
+_TESTED = "transformers 5.24.0"
+_SPACE = (
+    "model_type wav2vec2, any widths and depths, group or layer norm in the conv stack, pre- or "
+    "post-norm layers, erf gelu, an even positional kernel, no adapters, "
+    "no weighted layer sum over a pre-norm encoder"
+)
+
 EMOTION = Arch(
     "wav2vec2_emotion",
     wav2vec2.NAME,
@@ -273,6 +323,9 @@ EMOTION = Arch(
     lambda m: _restore(m, "emotion"),
     outputs=("emotion_logits", "emotion_probs"),
     describe_checkpoint=_describe_emotion,
+    claims=lambda names: _is_backbone(names) and "classifier.weight" in names,
+    tested=_TESTED,
+    space=_SPACE,
     model="superb/wav2vec2-base-superb-er",
 )
 AGE_GENDER = Arch(
@@ -282,6 +335,9 @@ AGE_GENDER = Arch(
     lambda m: _restore(m, "age_gender"),
     outputs=("age_raw", "gender_logits", "gender_probs"),
     describe_checkpoint=_describe_age_gender,
+    claims=lambda names: _is_backbone(names) and "gender.out_proj.weight" in names,
+    tested=_TESTED,
+    space=_SPACE,
     model="audeering/wav2vec2-large-robust-24-ft-age-gender",
     licence="the published age/gender model is CC-BY-NC-SA-4.0: not for commercial use",
 )

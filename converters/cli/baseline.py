@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from converters.cli.output import json_option, model_option, print_json, table
+from converters.cli.model_option import ChosenModel, model_options
+from converters.cli.output import json_option, print_json, table
 
 if TYPE_CHECKING:
     from graphtools.onnx_edit import SegmentRule
@@ -16,7 +17,7 @@ __all__ = ["command"]
 
 
 @click.command()
-@model_option
+@model_options
 @click.option("--audio", required=True, metavar="WAV", help="Clip: 16 kHz, mono.")
 @click.option(
     "--output", "--out", "output", required=True, metavar="GGUF", type=click.Path(path_type=Path)
@@ -31,7 +32,7 @@ __all__ = ["command"]
 )
 @json_option
 def command(
-    model: str, file: str | None, audio: str, output: Path, seg_pool: SegmentRule, as_json: bool
+    chosen: ChosenModel, audio: str, output: Path, seg_pool: SegmentRule, as_json: bool
 ) -> None:
     """Write the golden intermediates of one clip: front end, every stage, the embedding.
 
@@ -39,15 +40,23 @@ def command(
     Example:
       graphtools baseline --model model.onnx --audio clip.wav --output baseline.gguf
     """
+    from converters.archs.checkpoint import Options
     from converters.baseline import baseline
-    from converters.sources.locate import locate_onnx
 
-    done = baseline(locate_onnx(model, file), Path(audio), output, name=model, seg_pool=seg_pool)
+    done = baseline(
+        chosen.path,
+        Path(audio),
+        output,
+        name=chosen.model,
+        arch=chosen.arch,
+        seg_pool=seg_pool,
+        options=Options(do_normalize=chosen.do_normalize),
+    )
     if as_json:
         print_json(done.to_json())
         return
     table(
-        f"{done.arch}: {done.frames} frames"
+        f"{done.arch}: {done.length} frames or samples, by {done.reference}"
         + (f", segment pooling divided by: {done.seg_pool}" if done.seg_pool else ""),
         ("stage", "shape", "float32 noise"),
         [(name, list(shape), f"{noise:.2g}") for name, (shape, noise) in done.stages.items()],

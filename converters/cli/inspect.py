@@ -22,11 +22,13 @@ __all__ = ["command"]
 @click.option("--order", is_flag=True, help="List the weighted nodes in pull order, with slots.")
 @json_option
 def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
-    """Show what MODEL holds: an ONNX file, or a GGUF of ours.
+    """Show what MODEL holds: an ONNX file, a checkpoint (only its headers are read), or a GGUF
+    of ours.
 
     \b
     Example:
       graphtools inspect model.onnx
+      graphtools inspect checkpoint_folder/
       graphtools inspect model.gguf
     """
     from converters.gguf_file import is_gguf, read
@@ -38,10 +40,15 @@ def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
         else:
             _print_manifest(manifest)
         return
-    from converters.sources.locate import locate_onnx
+    from converters.sources.locate import is_checkpoint, locate
+
+    path = locate(model, file)
+    if is_checkpoint(path):
+        _show_checkpoint(path, model, as_json)
+        return
     from graphtools.report import report
 
-    found = report(locate_onnx(model, file))
+    found = report(path)
     if as_json:
         print_json(found.to_json())
     elif order:
@@ -55,6 +62,23 @@ def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
         )
     else:
         _print_onnx(found)
+
+
+def _show_checkpoint(path: Path, model: str, as_json: bool) -> None:
+    from converters.inspect_checkpoint import inspect_checkpoint
+    from converters.sources.source import open_source
+
+    found = inspect_checkpoint(open_source(path), model)
+    if as_json:
+        print_json(found.to_json())
+        return
+    out = console()
+    out.print(f"{found.model}: {found.arch or 'no known architecture'}")
+    for label, text in found.facts.items():
+        out.print(f"  {label}: {text}")
+    out.print()
+    rows = [(t.module, t.name, list(t.shape), t.dtype, t.fate) for t in found.tensors]
+    table("Tensors", ("module", "tensor", "shape", "dtype", "in the GGUF"), rows)
 
 
 def _print_onnx(found: OnnxReport) -> None:

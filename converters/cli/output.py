@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "json_option", "model_option", "print_json", "table"]
+__all__ = ["console", "json_option", "print_json", "table"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,16 +22,6 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
         function
     )
-
-
-def model_option(function: F) -> F:
-    """``--model`` with ``--file``."""
-    function = click.option(
-        "--file", "file", metavar="NAME", help="Which .onnx of a folder or hub repository."
-    )(function)
-    return click.option(
-        "--model", required=True, metavar="MODEL", help="ONNX file, folder or Hugging Face id."
-    )(function)
 
 
 def print_json(value: Any) -> None:

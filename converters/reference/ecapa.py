@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -43,9 +44,26 @@ def ecapa_class() -> Any:
             package = ModuleType(f"speechbrain{part}")
             package.__path__ = [root + part.replace(".", "/")]
             sys.modules[package.__name__] = package
-        if importlib.util.find_spec("torchaudio") is None:
-            sys.modules["torchaudio"] = ModuleType("torchaudio")
-    return importlib.import_module("speechbrain.lobes.models.ECAPA_TDNN").ECAPA_TDNN
+    with _stand_in("torchaudio"):
+        return importlib.import_module("speechbrain.lobes.models.ECAPA_TDNN").ECAPA_TDNN
+
+
+@contextlib.contextmanager
+def _stand_in(name: str) -> Iterator[None]:
+    """An empty module where there is none, while another one is imported that names it.
+
+    It does not stay: other libraries look for the real one.
+    """
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        yield
+        return
+    module = ModuleType(name)
+    module.__dict__["__version__"] = "2.8.0"  # one that speechbrain does not remark on
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def stages(source: Source, arch: str, normalize: bool) -> Callable[[Array], dict[str, Array]]:

@@ -77,7 +77,9 @@ def stages(source: Source, arch: str, normalize: bool) -> Callable[[Array], dict
             found = module.wav2vec2(wave[None], output_hidden_states=True)
             features = module.wav2vec2.feature_extractor(wave[None])[0]
         hidden = [h[0].T.numpy() for h in found.hidden_states]
-        out = {"feat_extract_out": features.numpy(), "enc_layer_last": hidden[-1]}
+        # transformers 5 leaves the last norm of pre-norm encoders out of its hidden states.
+        last = found.last_hidden_state[0].T.numpy()
+        out = {"feat_extract_out": features.numpy(), "enc_layer_last": last}
         with torch.no_grad():
             if emotion:
                 out["enc_layer_0"] = hidden[1]

@@ -1,84 +1,78 @@
-"""A ``--model`` argument to the ONNX file it means."""
+"""A ``--model`` argument to the file or folder that it means."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from graphtools.errors import StorageError, UnsupportedError, UsageError
+from converters.sources.hub import fetch, list_files
+from converters.sources.source import CHECKPOINT_FILES
+from graphtools.errors import UsageError
 
-__all__ = ["locate_onnx"]
+__all__ = ["is_checkpoint", "locate"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_CHECKPOINT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+# Beside the weights: what the architectures read.
+_CONFIGS = ("config.json", "preprocessor_config.json", "hyperparams.yaml", "mean_var_norm_emb.ckpt")
 
 
-def locate_onnx(model: str, file: str | None = None) -> Path:
-    """The ONNX file of a path, a folder with one, or a Hugging Face id.
+def is_checkpoint(path: Path) -> bool:
+    """Whether a located path is a state dict (a folder or a file of weights), not ONNX."""
+    return path.is_dir() or path.suffix in _CHECKPOINT_SUFFIXES
+
+
+def locate(model: str, file: str | None = None) -> Path:
+    """An ONNX file, or a checkpoint's folder or file, of a path or a Hugging Face id.
 
     Args:
-        file: which ``.onnx`` of a folder or repository with several.
+        model: a path, or ``owner/name`` on the hub.
+        file: which file of a folder or repository that holds several models.
 
     Raises:
-        UsageError: there is nothing there, or several files and none named.
-        StorageError: the hub cannot be reached or refuses.
+        UsageError: there is nothing there, or several models and none named.
+        StorageError: the hub cannot be reached.
     """
     path = Path(model)
     if path.is_dir():
-        found = sorted(p.relative_to(path).as_posix() for p in path.rglob("*.onnx"))
-        return path / _chosen(model, found, file)
-    if (
-        path.exists()
-        or path.is_symlink()
-        or not _HUB_ID.fullmatch(model)
-        or model.endswith(".onnx")
-    ):
+        names = [p.relative_to(path).as_posix() for p in sorted(path.rglob("*")) if not p.is_dir()]
+        chosen = _chosen(model, names, file)
+        return path if chosen in CHECKPOINT_FILES else path / chosen
+    is_path = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
+    if is_path or path.suffix in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES):
         if file is not None:
             raise UsageError("--file goes with a folder or a hub id", found=model)
         return path
-    return _from_hub(model, file)
+    names = list_files(model)
+    chosen = _chosen(model, names, file)
+    if chosen in CHECKPOINT_FILES:
+        return fetch(model, [chosen, *_CONFIGS], index=chosen if "index" in chosen else None)
+    data = [f"{chosen}.data", f"{chosen}_data", f"{chosen.removesuffix('.onnx')}.data"]
+    return fetch(model, [chosen, *data]) / chosen
 
 
-def _chosen(model: str, found: list[str], file: str | None) -> str:
-    if file is not None and file in found:
-        return file
-    if len(found) == 1 and file is None:
+def _chosen(model: str, names: Sequence[str], file: str | None) -> str:
+    """The one file that stands for the model.
+
+    A checkpoint goes before ONNX files in the same place only when it is named: which of the two
+    is meant must not be guessed.
+    """
+    onnx = sorted(n for n in names if n.endswith(".onnx"))
+    checkpoint = next((n for n in CHECKPOINT_FILES if n in names), None)
+    if file is not None:
+        if file in names:
+            return file
+        raise UsageError(
+            f"{model} has no {file}",
+            found=", ".join([*onnx, *filter(None, [checkpoint])]) or "none",
+        )
+    found = [*onnx, *filter(None, [checkpoint])]
+    if len(found) == 1:
         return found[0]
     raise UsageError(
-        f"{model} has no {file}" if file else f"{model} has {len(found) or 'no'} .onnx files",
-        expected="exactly one, or --file to name it",
+        f"{model} holds {len(found) or 'no'} models",
+        expected="exactly one .onnx file or checkpoint, or --file to name one",
         found=", ".join(found) or "none",
-        todo=f"add --file {found[0]}" if found else "export the model to ONNX first",
+        todo=f"add --file {found[0]}" if found else "check that this is the model's folder",
     )
-
-
-def _from_hub(model: str, file: str | None) -> Path:
-    """Fetch the ONNX file, and the external data beside it, of a repository."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        found = sorted(n for n in HfApi().list_repo_files(model) if n.endswith(".onnx"))
-        name = _chosen(model, found, file)
-        wanted = [name, f"{name}.data", f"{name}_data", f"{name.removesuffix('.onnx')}.data"]
-        return Path(snapshot_download(model, allow_patterns=wanted)) / name
-    except GatedRepoError as error:
-        raise UnsupportedError(
-            f"the repository {model} is gated",
-            todo="accept its terms on the hub and set HF_TOKEN",
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise UsageError(
-            f"no file, folder or hub repository called {model!r}",
-            todo="check the name; a private repository needs HF_TOKEN",
-        ) from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise StorageError(
-            f"cannot fetch {model} from the hub",
-            found=str(error).splitlines()[0][:200],
-            todo="check the network, or download the model and name its path",
-        ) from error

@@ -57,6 +57,12 @@ class Source:
             return None
         return _json_object(file)
 
+    def text(self, name: str) -> str | None:
+        """A text file beside the weights; None where there is none."""
+        folder = self.path if self.path.is_dir() else self.path.parent
+        file = folder / name
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+
 
 def open_source(path: Path) -> Source:
     """The checkpoint of a folder, or of one ``.safetensors``, ``.bin``, ``.pt`` or ``.ckpt``.

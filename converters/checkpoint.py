@@ -1,0 +1,266 @@
+"""From a checkpoint to a manifest GGUF, and how far the result is proven.
+
+Three levels, each with all that the one before it says:
+
+    data  every stored tensor equals its source, every source key is accounted for
+    ci    the forward was proven in this project's tests against the library, on a space of
+          configurations that this one lies in (outside it, the model is refused)
+    full  the library is installed here: compared now, stage by stage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from converters import gguf_file
+from converters.archs import ARCHS, Arch
+from converters.archs.checkpoint import CheckpointBuilder, Options
+from converters.archs.speaker import ARCHITECTURE
+from converters.compare import Difference, difference
+from converters.manifest import Manifest
+from converters.probes import probes, speech_samples
+from converters.reference import reference_for
+from converters.replay import Replay
+from converters.sources.source import Source
+from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
+from graphtools.tensors import Array, widened
+
+__all__ = ["MIN_COSINE", "CheckpointProof", "Described", "describe_checkpoint", "prove"]
+
+# A stage equals the library's when its cosine is at least this and max|d| at most 1e-3 of the
+# larger of 1 and the golden's largest value: float32 against float64 over a whole network.
+MIN_COSINE = 0.9999
+_MAX_ABS = 1e-3
+
+Level = Literal["data", "ci", "full"]
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """A checkpoint as a manifest, with what became of each of its keys."""
+
+    arch: Arch
+    source: Source
+    options: Options
+    manifest: Manifest
+    stored: dict[str, str]
+    left_out: dict[str, str]
+
+
+@dataclass
+class CheckpointProof:
+    """The result; truthy when the file is proven at its level.
+
+    Attributes:
+        library: what the forward was compared with: now (full) or in the tests (ci).
+        stages: worst difference of each stage over the probes (full).
+    """
+
+    level: Level
+    library: str
+    space: str
+    tensors: int = 0
+    stages: dict[str, Difference] = field(default_factory=dict)
+    failures: list[Error] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return not self.failures
+
+    def require(self) -> None:
+        """Raise the first failure."""
+        if self.failures:
+            raise self.failures[0]
+
+    def summary(self) -> list[str]:
+        """The result in lines for people."""
+        lines = [f"proof level: {self.level}"]
+        lines.append(f"  {self.tensors} tensors equal their sources")
+        if self.level == "full":
+            worst = max(self.stages, key=lambda name: self.stages[name].max_abs)
+            lines.append(
+                f"  {len(self.stages)} stages equal {self.library} here and now; largest max|d| "
+                f"{self.stages[worst].max_abs:.2g} at {worst}, "
+                f"cosine {self.stages[worst].cosine:.8f}"
+            )
+        else:
+            lines.append(f"  this forward is proven in our tests against {self.library} on:")
+            lines.append(f"  {self.space}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the same for the same input."""
+        return {
+            "proven": bool(self),
+            "level": self.level,
+            "library": self.library,
+            "config_space": self.space,
+            "tensors_equal_to_source": self.tensors,
+            "stages": {
+                name: {"cosine": d.cosine, "max_abs": d.max_abs} for name, d in self.stages.items()
+            },
+            "failures": [e.fields() for e in self.failures],
+            "notes": self.notes,
+        }
+
+
+def describe_checkpoint(
+    source: Source, name: str, *, arch: str | None = None, options: Options | None = None
+) -> Described:
+    """The manifest of a checkpoint; nothing but headers is read.
+
+    Args:
+        source: the opened checkpoint.
+        name: stored as ``general.name``.
+        arch: the architecture that it is asserted to be.
+        options: what the user says where the checkpoint is silent.
+
+    Raises:
+        UnsupportedError: it is none of the known architectures, or lies outside the space of
+            configurations that the forward was proven on.
+    """
+    options = options or Options()
+    found = [a for a in ARCHS if a.claims is not None and a.claims(source.shapes)]
+    known = ", ".join(a.name for a in ARCHS if a.claims is not None)
+    if len(found) != 1 or (arch is not None and arch != found[0].name):
+        raise UnsupportedError(
+            f"the checkpoint is not {arch}" if arch else "the checkpoint is of no known model",
+            file=source.path,
+            expected=arch or known,
+            found=", ".join(a.name for a in found)
+            or f"{len(source.tensors)} tensors, first {next(iter(source.tensors), 'none')!r}",
+            todo="see `graphtools inspect` for what it holds",
+        )
+    (chosen,) = found
+    assert chosen.describe_checkpoint is not None  # those that claim can describe
+    builder = CheckpointBuilder(source, chosen.rows, options)
+    chosen.describe_checkpoint(builder)
+    order = {row.key: i for i, row in enumerate(chosen.rows)}
+    notes = [*builder.notes, *([chosen.licence] if chosen.licence else [])]
+    manifest = Manifest(
+        architecture=ARCHITECTURE,
+        name=name,
+        entries=tuple(sorted(builder.entries, key=lambda e: order[e.key])),
+        tensors=tuple(builder.tensors.values()),
+        left_out=tuple(f"{k} ({why})" for k, why in builder.left_out.items()),
+        notes=tuple(notes),
+    )
+    chosen.restore(manifest)
+    if options.strict and source.skipped:
+        raise UnsupportedError(
+            f"{len(source.skipped)} entries of the state dict have no destination (--strict)",
+            file=source.path,
+            found=next(iter(source.skipped)),
+        )
+    return Described(chosen, source, options, manifest, builder.stored, builder.left_out)
+
+
+def prove(path: Path, described: Described) -> CheckpointProof:
+    """Prove the GGUF at ``path`` against the checkpoint it was made from, as far as can be."""
+    arch = described.arch
+    proof = CheckpointProof("ci", arch.tested, arch.space)
+    try:
+        written = gguf_file.read(path)
+        replay = Replay.of(written)
+        _check_keys(replay, described)
+        proof.tensors = _check_data(written, described)
+        try:
+            reference = reference_for(arch.family)
+            proof.library = reference.library()
+            proof.level = "full"
+        except MissingDependencyError as error:
+            proof.notes.append(
+                f"not compared with the library here ({error.todo} would); proven in the "
+                f"project's tests against {arch.tested}"
+            )
+            # Shapes that do not fit show on any input.
+            replay.run(next(_inputs(replay)))
+            return proof
+        run = reference.stages(described.source, arch.name, replay.normalize)
+        for values in _inputs(replay):
+            _check_stages(replay, values, run(values), proof)
+    except UnprovenError as error:
+        proof.failures.append(error)
+    except UnsupportedError as error:
+        proof.failures.append(
+            UnprovenError(
+                error.cause, where=error.where, expected=error.expected, found=error.found
+            )
+        )
+    return proof
+
+
+def _inputs(replay: Replay) -> Iterator[Array]:
+    """Two clips of different length, of what the network takes."""
+    if replay.takes_samples:
+        samples = speech_samples()
+        yield samples[:24000]
+        yield samples[24000:35600]
+    else:
+        yield from (probe.features for probe in probes()[:2])
+
+
+def _check_keys(replay: Replay, described: Described) -> None:
+    """Every key is what the source says when it is described anew."""
+    wanted = {e.key: (e.type, e.value) for e in described.manifest.entries}
+    found = {e.key: (e.type, e.value) for e in replay.manifest.entries}
+    for key in sorted({*wanted, *found}):
+        if wanted.get(key) != found.get(key):
+            raise UnprovenError(
+                f"the value of {key!r} is not the source's",
+                expected=repr(wanted.get(key)),
+                found=repr(found.get(key)),
+            )
+
+
+def _check_data(written: Manifest, described: Described) -> int:
+    """Every source tensor is in the file with its values, or left out on purpose."""
+    for name, tensor in described.source.tensors.items():
+        if name in described.left_out:
+            continue
+        stored = written.by_name.get(described.stored[name])
+        values = widened(tensor).read()
+        if stored is None or not np.array_equal(
+            stored.read().ravel(), values.ravel(), equal_nan=True
+        ):
+            raise UnprovenError(
+                f"the tensor {name!r} is not in the file as it is in the source",
+                expected=f"{described.stored[name]!r} with the same values",
+                found="no such tensor" if stored is None else "other values",
+            )
+    extra = set(written.by_name) - set(described.stored.values())
+    if extra:
+        raise UnprovenError(f"the tensor {min(extra)!r} is in the file and not in the source")
+    return len(described.stored)
+
+
+def _check_stages(
+    replay: Replay, values: Array, goldens: dict[str, Array], proof: CheckpointProof
+) -> None:
+    def check(stage: str, ours: Array) -> Array:
+        golden = goldens[stage]
+        if golden.size != ours.size:
+            raise UnprovenError(
+                f"the stage {stage} has another shape than the library's",
+                expected=str(list(golden.shape)),
+                found=str(list(ours.shape)),
+            )
+        apart = difference(golden.reshape(ours.shape), ours)
+        known = proof.stages.get(stage)
+        if known is None or apart.max_abs > known.max_abs:
+            proof.stages[stage] = apart
+        bound = _MAX_ABS * max(1.0, float(np.abs(golden).max()))
+        if apart.cosine < MIN_COSINE or not apart.max_abs <= bound:
+            raise UnprovenError(
+                f"the stage {stage} is not what the library computes",
+                expected=f"cosine >= {MIN_COSINE}, max|d| <= {bound:.3g}",
+                found=f"cosine {apart.cosine:.6f}, max|d| {apart.max_abs:.3g}",
+            )
+        return ours
+
+    replay.run(values, check)
