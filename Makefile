@@ -20,7 +20,7 @@ test: .venv-test/installed  ## install the test extra, run every check and test
 	$(PYTHON) -m venv .venv-test
 	.venv-test/bin/python -m pip install --quiet --upgrade pip
 	.venv-test/bin/python -m pip install --quiet --editable '.[test]'
-	.venv-test/bin/python -m pip install --quiet --no-deps speakerlab-slim wespeaker-unofficial
+	.venv-test/bin/python -m pip install --quiet --no-deps speakerlab-slim speechbrain wespeaker-unofficial
 	touch $@
 
 clean:

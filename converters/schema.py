@@ -40,7 +40,8 @@ class Row:
 
 def all_rows() -> dict[str, tuple[Row, ...]]:
     """Every schema's rows, by architecture (``voicedetect-baseline`` for goldens)."""
-    from converters import baseline
+    from converters import baseline, goldens
     from converters.archs import ARCHS
 
-    return {arch.name: arch.rows for arch in ARCHS} | {baseline.ARCHITECTURE: baseline.ROWS}
+    rows = {arch.name: arch.rows for arch in ARCHS}
+    return rows | {baseline.ARCHITECTURE: (*baseline.ROWS, *goldens.ROWS)}

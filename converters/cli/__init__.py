@@ -20,7 +20,8 @@ _COMMANDS = {
     "inspect": "Show what a model or a manifest GGUF holds.",
     "convert": "Write a proven manifest GGUF of a model.",
     "baseline": "Write golden intermediates of one audio clip.",
-    "replay": "Compute the embedding from a manifest GGUF alone.",
+    "replay": "Compute the outputs of a manifest GGUF alone.",
+    "tap": "Write a baseline of any torch module's submodules.",
 }
 
 
