@@ -9,7 +9,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from graphtools.tensors import Array
 
-__all__ = ["attention", "convolve", "erf", "fuse_weight_norm", "softmax"]
+__all__ = [
+    "attention",
+    "convolve",
+    "erf",
+    "fuse_weight_norm",
+    "nearest",
+    "rotary",
+    "softmax",
+]
 
 
 def convolve(
@@ -52,16 +60,55 @@ def convolve(
     return out.reshape(channels, height, width)
 
 
-def attention(q: Array, k: Array, v: Array, heads: int) -> Array:
-    """Scaled dot-product attention, every position sees every other; all ``[C, T]``."""
+# Queries that a windowed attention computes at a time; bounds the score matrix.
+_QUERY_BLOCK = 512
+
+
+def attention(q: Array, k: Array, v: Array, heads: int, window: int | None = None) -> Array:
+    """Scaled dot-product attention of ``[C, T]`` each.
+
+    Without a window every position sees every other. With one it is causal: i sees
+    ``i - window + 1 .. i``, and no more than a block of queries' windows is held at a time.
+    """
     channels, frames = q.shape
     width = channels // heads
     out = np.empty_like(v)
-    for head in range(heads):  # one at a time: [T, T] is the largest thing here
+    block = frames if window is None else _QUERY_BLOCK
+    for head in range(heads):
         rows = slice(head * width, (head + 1) * width)
-        scores = (q[rows].T / math.sqrt(width)) @ k[rows]  # [query, key]
-        out[rows] = v[rows] @ softmax(scores).T
-    return out.reshape(channels, frames)
+        for start in range(0, frames, block):
+            stop = min(start + block, frames)
+            first, last = (0, frames) if window is None else (max(0, start - window + 1), stop)
+            scores = (q[rows, start:stop].T / math.sqrt(width)) @ k[rows, first:last]
+            if window is not None:
+                age = np.arange(start, stop)[:, None] - np.arange(first, last)
+                scores = np.where((age >= 0) & (age < window), scores, -np.inf)
+            out[rows, start:stop] = v[rows, first:last] @ softmax(scores).T
+    return out
+
+
+def rotary(x: Array, heads: int, period: float) -> Array:
+    """Turn channels 2i and 2i + 1 of every head (width D) by ``t * period**(-2i / D)``."""
+    channels, frames = x.shape
+    width = channels // heads
+    rate = period ** (-np.arange(0, width, 2) / width)
+    angle = rate[:, None] * np.arange(frames)
+    even, odd = x.reshape(heads, width // 2, 2, frames).transpose(2, 0, 1, 3)
+    cos, sin = np.cos(angle), np.sin(angle)
+    turned = np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=2)
+    return turned.reshape(channels, frames)
+
+
+def nearest(x: Array, book: Array) -> tuple[Array, Array]:
+    """For each column of ``x [D, T]`` the nearest row of ``book [size, D]``, both at unit length,
+    and how much larger the second least squared distance is; both ``[T]``."""
+    rows = book / np.maximum(np.linalg.norm(book, axis=1, keepdims=True), 1e-12)
+    columns = x / np.maximum(np.linalg.norm(x, axis=0), 1e-12)
+    squares = np.square(rows).sum(axis=1)[:, None] + np.square(columns).sum(axis=0)
+    distances = squares - 2.0 * rows @ columns
+    codes = distances.argmin(axis=0)
+    two = np.partition(distances, 1, axis=0)[:2] if len(book) > 1 else np.repeat(distances, 2, 0)
+    return codes, two[1] - two[0]
 
 
 def softmax(x: Array) -> Array:

@@ -26,6 +26,9 @@ SUFFIXES: Mapping[str, Mapping[Role, str]] = {
     "layer_norm": {"weight": ".weight", "bias": ".bias"},
     "instance_norm": {"weight": ".weight", "bias": ".bias"},
     "weighted_sum": {"value": ""},
+    "scale": {"value": ""},
+    "nearest": {"value": ".weight"},
+    "lookup": {"value": ".weight"},
 }
 _OPTIONAL: Mapping[str, frozenset[Role]] = {
     "conv": frozenset({"bias"}),

@@ -10,7 +10,15 @@ import numpy as np
 
 from graphtools.errors import UnsupportedError
 from graphtools.islands import ISLANDS
-from graphtools.kernels import attention, convolve, erf, fuse_weight_norm, softmax
+from graphtools.kernels import (
+    attention,
+    convolve,
+    erf,
+    fuse_weight_norm,
+    nearest,
+    rotary,
+    softmax,
+)
 from graphtools.match import Role
 from graphtools.ops import Ops, PadMode, per_axis
 from graphtools.tensors import Array
@@ -37,12 +45,16 @@ class NumpyOps(Ops[Array]):
         constants: the network's scalars by name, e.g. ``relu_clamp``, ``tstp.eps``, ``bn.eps``.
         on_stage: called with (name, value) at every stage; what it returns goes on.
         used: slots and constants that took part, constants only where they changed a value.
+        valid_frames: frames from here on hold padding (`Ops.mask_padding`); None: none do.
+        margins: for every codebook searched, how much farther the second nearest row was.
     """
 
     weights: Weights
     constants: Mapping[str, float]
     on_stage: Callable[[str, Array], Array] = lambda name, x: x
     used: set[str] = field(default_factory=set)
+    valid_frames: int | None = None
+    margins: dict[str, Array] = field(default_factory=dict)
 
     def channel(self, x: Array) -> Array:
         return x[None]
@@ -155,9 +167,64 @@ class NumpyOps(Ops[Array]):
     def softmax(self, x: Array) -> Array:
         return softmax(x)
 
-    def attention(self, q: Array, k: Array, v: Array, heads: int) -> Array:
+    def attention(
+        self, q: Array, k: Array, v: Array, heads: int, window: int | None = None
+    ) -> Array:
         _require(len(q) % heads == 0, f"channels of {heads} heads", (heads,), q.shape[:1])
-        return attention(q, k, v, heads)
+        return attention(q, k, v, heads, window)
+
+    def rotary(self, x: Array, heads: int, period: float) -> Array:
+        _require(len(x) % (2 * heads) == 0, f"channels of {heads} heads", (heads,), x.shape[:1])
+        return rotary(x, heads, period)
+
+    def scale(self, x: Array, slot: str) -> Array:
+        factor = self._tensor(slot, "value")
+        _require(factor.shape == x.shape[:1], slot, x.shape[:1], factor.shape)
+        return x * factor[:, None]
+
+    def patch(self, x: Array, size: int) -> Array:
+        channels, frames = x.shape
+        _require(frames % size == 0, f"length to patch by {size}", (size,), (frames,))
+        split = x.reshape(channels, frames // size, size).transpose(0, 2, 1)
+        return split.reshape(channels * size, frames // size)
+
+    def unpatch(self, x: Array, size: int) -> Array:
+        channels, frames = x.shape
+        _require(channels % size == 0, f"channels to unpatch by {size}", (size,), (channels,))
+        split = x.reshape(channels // size, size, frames).transpose(0, 2, 1)
+        return split.reshape(channels // size, frames * size)
+
+    def mask_padding(self, x: Array) -> Array:
+        if self.valid_frames is None or self.valid_frames >= x.shape[-1]:
+            return x
+        return np.where(np.arange(x.shape[-1]) < self.valid_frames, x, 0.0)
+
+    def nearest(self, x: Array, slot: str) -> Array:
+        book = self._tensor(slot, "value")
+        _require(book.shape[1:] == x.shape[:1], slot, x.shape[:1], book.shape[1:])
+        codes, self.margins[slot] = nearest(x, book)
+        return codes
+
+    def lookup(self, codes: Array, slot: str) -> Array:
+        book = self._tensor(slot, "value")
+        _require(
+            codes.size == 0 or 0 <= codes.min() <= codes.max() < len(book),
+            f"code of {slot}",
+            (len(book),),
+            (int(codes.max(initial=0)),),
+        )
+        return book[codes.astype(np.int64)].T
+
+    def subtract_value(self, a: Array, b: Array) -> Array:
+        _require(a.shape == b.shape, "the second operand of a subtraction", a.shape, b.shape)
+        return a - b
+
+    def stack(self, xs: Sequence[Array]) -> Array:
+        return np.stack(xs)
+
+    def unstack(self, x: Array, count: int) -> list[Array]:
+        _require(len(x) == count, "number of parts", (count,), x.shape[:1])
+        return list(x)
 
     def drop_last(self, x: Array, count: int) -> Array:
         return x[..., :-count]

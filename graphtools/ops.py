@@ -117,8 +117,43 @@ class Ops(Protocol[X]):
     def softmax(self, x: X) -> X:
         """Over the last axis: time of a sequence, classes of a vector."""
 
-    def attention(self, q: X, k: X, v: X, heads: int) -> X:
-        """Multi-head attention of ``[C, T]`` each; heads are equal parts of the channels."""
+    def attention(self, q: X, k: X, v: X, heads: int, window: int | None = None) -> X:
+        """Multi-head attention of ``[C, T]`` each; heads are equal parts of the channels.
+
+        With a ``window`` it is causal: position i sees those from ``i - window + 1`` to i.
+        """
+
+    def rotary(self, x: X, heads: int, period: float) -> X:
+        """Rotary positions from 0 on: channels 2i and 2i + 1 of every head of width D are turned
+        by ``t * period**(-2i / D)``."""
+
+    def scale(self, x: X, slot: str) -> X:
+        """[C, T] times a stored vector [C]."""
+
+    def patch(self, x: X, size: int) -> X:
+        """[C, T] to [C * size, T / size]: channel ``c * size + j`` is sample j of a patch."""
+
+    def unpatch(self, x: X, size: int) -> X:
+        """The inverse of `patch`."""
+
+    def mask_padding(self, x: X) -> X:
+        """Zero in the frames that hold nothing but padding of the input."""
+
+    def nearest(self, x: X, slot: str) -> X:
+        """[D, T] to [T]: the row of a codebook [size, D] with the least squared distance, both
+        at unit length."""
+
+    def lookup(self, codes: X, slot: str) -> X:
+        """[T] to [D, T]: the codebook's rows as they are stored."""
+
+    def subtract_value(self, a: X, b: X) -> X:
+        """``a - b``."""
+
+    def stack(self, xs: Sequence[X]) -> X:
+        """Values of one shape along a new first axis."""
+
+    def unstack(self, x: X, count: int) -> list[X]:
+        """The ``count`` values along the first axis."""
 
     def drop_last(self, x: X, count: int) -> X:
         """Without the last ``count`` frames."""

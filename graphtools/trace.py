@@ -62,7 +62,10 @@ class Template:
 
     def slots(self, *kinds: str) -> tuple[Step, ...]:
         """The steps that have weights, in pull order; only of ``kinds`` if any are named."""
-        return tuple(s for s in self.steps if s.slot and (not kinds or s.kind in kinds))
+        first = {s.slot: s for s in reversed(self.steps) if s.slot}
+        return tuple(
+            s for s in self.steps if first.get(s.slot) is s and (not kinds or s.kind in kinds)
+        )
 
     def stages(self) -> tuple[str, ...]:
         """The stage names in execution order."""
@@ -92,7 +95,8 @@ def trace(forward: Callable[[Ops[Traced], Traced], Traced], rank: int = 3) -> Te
     if out.step != len(recorder.steps) - 1:
         raise ValueError("the last step of a forward must be its output")
     template = Template(tuple(recorder.steps))
-    names = [s.slot for s in template.slots()]
+    # A codebook is searched and then read; every other slot stands in one place.
+    names = [s.slot for s in recorder.steps if s.slot and s.kind != "lookup"]
     for group in (names, list(template.stages())):
         if len(set(group)) != len(group):
             raise ValueError(f"used twice: {sorted({n for n in group if group.count(n) > 1})}")
@@ -192,8 +196,40 @@ class _Recorder(Ops[Traced]):
     def softmax(self, x: Traced) -> Traced:
         return self.push("softmax", (x,))
 
-    def attention(self, q: Traced, k: Traced, v: Traced, heads: int) -> Traced:
+    def attention(
+        self, q: Traced, k: Traced, v: Traced, heads: int, window: int | None = None
+    ) -> Traced:
         return self.push("attention", (q, k, v), value=heads)
+
+    def rotary(self, x: Traced, heads: int, period: float) -> Traced:
+        return self.push("rotary", (x,), value=period)
+
+    def scale(self, x: Traced, slot: str) -> Traced:
+        return self.push("scale", (x,), slot=slot)
+
+    def patch(self, x: Traced, size: int) -> Traced:
+        return self.push("patch", (x,), value=size)
+
+    def unpatch(self, x: Traced, size: int) -> Traced:
+        return self.push("unpatch", (x,), value=size)
+
+    def mask_padding(self, x: Traced) -> Traced:
+        return self.push("mask_padding", (x,))
+
+    def nearest(self, x: Traced, slot: str) -> Traced:
+        return self.push("nearest", (x,), slot=slot)
+
+    def lookup(self, codes: Traced, slot: str) -> Traced:
+        return self.push("lookup", (codes,), slot=slot)
+
+    def subtract_value(self, a: Traced, b: Traced) -> Traced:
+        return self.push("subtract_value", (a, b))
+
+    def stack(self, xs: Sequence[Traced]) -> Traced:
+        return self.push("stack", xs)
+
+    def unstack(self, x: Traced, count: int) -> list[Traced]:
+        return [self.push("unstack", (x,), value=i) for i in range(count)]
 
     def drop_last(self, x: Traced, count: int) -> Traced:
         return self.push("drop_last", (x,), value=count)
