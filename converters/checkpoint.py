@@ -20,7 +20,6 @@ import numpy as np
 from converters import gguf_file
 from converters.archs import ARCHS, Arch
 from converters.archs.checkpoint import CheckpointBuilder, Options
-from converters.archs.speaker import ARCHITECTURE
 from converters.compare import Difference, difference
 from converters.manifest import Manifest
 from converters.probes import probes, speech_samples
@@ -138,12 +137,12 @@ def describe_checkpoint(
         )
     (chosen,) = found
     assert chosen.describe_checkpoint is not None  # those that claim can describe
-    builder = CheckpointBuilder(source, chosen.rows, options)
+    builder = CheckpointBuilder(source, chosen.all_rows, options)
     chosen.describe_checkpoint(builder)
-    order = {row.key: i for i, row in enumerate(chosen.rows)}
+    order = {row.key: i for i, row in enumerate(chosen.all_rows)}
     notes = [*builder.notes, *([chosen.licence] if chosen.licence else [])]
     manifest = Manifest(
-        architecture=ARCHITECTURE,
+        architecture=chosen.architecture,
         name=name,
         entries=tuple(sorted(builder.entries, key=lambda e: order[e.key])),
         tensors=tuple(builder.tensors.values()),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from converters import gguf_file
-from converters.archs import Arch, arch_named
+from converters.archs import Arch, arch_of_manifest
 from converters.audio import read_audio
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Manifest
@@ -135,7 +135,7 @@ class Replay:
         Raises:
             UnsupportedError: its keys are not those of an architecture with a replay.
         """
-        arch = arch_named(manifest.get("voicedetect.arch", "string"))
+        arch = arch_of_manifest(manifest)
         return cls(manifest, arch, arch.restore(manifest), set(), set())
 
     @property

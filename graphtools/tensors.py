@@ -30,6 +30,7 @@ __all__ = [
     "Recipe",
     "Reshape",
     "Transpose",
+    "WeightNorm",
     "Widen",
     "widened",
 ]
@@ -312,6 +313,30 @@ class FoldBias:
         if self.bias is not None:
             yield self.bias
         yield from self.norm.tensors()
+
+
+@dataclass(frozen=True)
+class WeightNorm:
+    """The weight that a weight-norm pair over the first axis means: ``g * v / ||v||``, the norm
+    over every other axis, in float64, rounded once."""
+
+    g: LazyTensor
+    v: LazyTensor
+
+    def read(self) -> Array:
+        v = self.v.read().astype(np.float64)
+        norm = np.sqrt(np.square(v).sum(axis=tuple(range(1, v.ndim)), keepdims=True))
+        g = self.g.read().astype(np.float64).reshape(norm.shape)
+        return np.asarray((g * v / norm).astype(np.float32))
+
+    def span(self) -> FileSpan | None:
+        return None
+
+    def origin(self) -> str:
+        return f"weight norm({self.g.origin()}, {self.v.origin()})"
+
+    def sources(self) -> Iterator[LazyTensor]:
+        yield from (self.g, self.v)
 
 
 def widened(tensor: LazyTensor) -> LazyTensor:

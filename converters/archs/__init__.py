@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from converters.archs import campplus, ecapa, eres2net, resnet, wav2vec2
+from converters.archs import campplus, ecapa, eres2net, moss, resnet, wav2vec2
 from converters.archs.arch import Arch
+from converters.archs.speaker import ARCHITECTURE as VOICEDETECT
+from converters.manifest import Manifest
 from graphtools.errors import UnsupportedError
 
-__all__ = ["ARCHS", "Arch", "arch_named", "arch_of_family"]
+__all__ = ["ARCHS", "Arch", "arch_named", "arch_of_family", "arch_of_manifest"]
 
 ARCHS: tuple[Arch, ...] = (
     resnet.ARCH,
@@ -14,11 +16,12 @@ ARCHS: tuple[Arch, ...] = (
     campplus.ARCH,
     ecapa.ARCH,
     *wav2vec2.ARCHS,
+    moss.ARCH,
 )
 
 
 def arch_named(name: str) -> Arch:
-    """The architecture whose ``voicedetect.arch`` is ``name``.
+    """The architecture called ``name``.
 
     Raises:
         UnsupportedError: there is none.
@@ -34,3 +37,21 @@ def arch_named(name: str) -> Arch:
 def arch_of_family(family: str) -> Arch:
     """The architecture that stores the networks of a family that is recovered from ONNX."""
     return next(arch for arch in ARCHS if arch.family == family)
+
+
+def arch_of_manifest(manifest: Manifest) -> Arch:
+    """The architecture whose schema a manifest follows.
+
+    Raises:
+        UnsupportedError: it follows none.
+    """
+    for arch in ARCHS:
+        if arch.architecture == manifest.architecture != VOICEDETECT:
+            return arch
+    if manifest.architecture != VOICEDETECT:
+        raise UnsupportedError(
+            "the file is no manifest of ours",
+            expected=", ".join(sorted({a.architecture for a in ARCHS})),
+            found=f"general.architecture {manifest.architecture!r}",
+        )
+    return arch_named(manifest.get("voicedetect.arch", "string"))

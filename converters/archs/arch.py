@@ -16,7 +16,7 @@ __all__ = ["Arch"]
 
 @dataclass(frozen=True)
 class Arch:
-    """One value of ``voicedetect.arch``.
+    """One kind of manifest.
 
     Attributes:
         family: name of the family in `graphtools.families` that it stores.
@@ -30,6 +30,9 @@ class Arch:
         licence: what a user of that model has to know; "" for nothing special.
         tested: library and version that the tests compare the forward with (state dicts).
         space: the configurations that they cover, for people.
+        architecture: ``general.architecture`` of the file.
+        optional_rows: keys that only some models have.
+        inverse: the way back from outputs to inputs, for codecs.
     """
 
     name: str
@@ -44,3 +47,11 @@ class Arch:
     licence: str = ""
     tested: str = ""
     space: str = ""
+    architecture: str = "voicedetect"
+    optional_rows: tuple[Row, ...] = ()
+    inverse: Callable[[Manifest], Network] | None = None
+
+    @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """Every key that a manifest of this architecture may have."""
+        return self.rows + self.optional_rows

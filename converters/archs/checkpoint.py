@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,25 @@ from converters.manifest import Entry, require_value
 from converters.schema import Row
 from converters.sources.source import Source
 from graphtools.errors import UnsupportedError
-from graphtools.tensors import DType, LazyTensor, Reshape, widened
+from graphtools.tensors import DType, LazyTensor, Reshape, WeightNorm, widened
 
 __all__ = ["CheckpointBuilder", "Options"]
+
+
+# Both spellings of a weight-norm pair, magnitude first.
+_PAIRS = {
+    ".parametrizations.weight.original0": (
+        ".parametrizations.weight.original0",
+        ".parametrizations.weight.original1",
+    ),
+    ".parametrizations.weight.original1": (
+        ".parametrizations.weight.original0",
+        ".parametrizations.weight.original1",
+    ),
+    ".weight_g": (".weight_g", ".weight_v"),
+    ".weight_v": (".weight_g", ".weight_v"),
+}
+_PAIR_ENDINGS = tuple(_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -21,10 +37,12 @@ class Options:
 
     Attributes:
         do_normalize: whether the waveform is standardised; None asks the checkpoint.
+        strip_prefix: taken off every name of the checkpoint.
         strict: a state dict entry that is neither stored nor left out on purpose is an error.
     """
 
     do_normalize: bool | None = None
+    strip_prefix: str = ""
     strict: bool = False
 
 
@@ -74,7 +92,55 @@ class CheckpointBuilder:
             )
         return value
 
-    def keep_all(self, rename: Callable[[str], str] = lambda name: name) -> None:
+    def fuse_weight_norms(self) -> None:
+        """Store every float tensor, weight-norm pairs as the one weight that they mean.
+
+        Both spellings are taken; kernel axes of size 1 are dropped, so that the projection is a
+        plain ``[out, in]`` matrix.
+
+        Raises:
+            UnsupportedError: half a pair, or a pair over another axis than the first.
+        """
+        tensors = dict(self.source.tensors)
+        for name in [n for n in tensors if n.endswith(_PAIR_ENDINGS)]:
+            stem, ending = next(
+                (name.removesuffix(e), e) for e in _PAIR_ENDINGS if name.endswith(e)
+            )
+            halves = [stem + e for e in _PAIRS[ending]]
+            if not all(half in tensors for half in halves):
+                missing = next((h for h in halves if h not in tensors), None)
+                if missing is None:
+                    continue
+                raise UnsupportedError(
+                    f"the weight norm of {stem!r} is not whole",
+                    file=self.source.path,
+                    expected=" and ".join(halves),
+                    found=name,
+                )
+            if name != halves[0]:
+                continue
+            self._fuse(f"{stem}.weight", tensors[halves[0]], tensors[halves[1]])
+        pairs = set(self.stored)
+        self.keep_all(skip=pairs)
+
+    def _fuse(self, name: str, g: LazyTensor, v: LazyTensor) -> None:
+        rows = v.shape[0]
+        if g.size != rows or g.shape[:1] != (rows,):
+            raise UnsupportedError(
+                f"the weight norm of {name!r} is not over its first axis",
+                file=self.source.path,
+                expected=f"{g.name} of {rows} values along axis 0",
+                found=f"shape {list(g.shape)}",
+            )
+        shape = (*v.shape[:2], *(d for d in v.shape[2:] if d != 1))
+        self.tensors[name] = LazyTensor(name, shape, DType.F32, WeightNorm(g, v))
+        self.stored[g.name] = self.stored[v.name] = name
+
+    def keep_all(
+        self,
+        rename: Callable[[str], str] = lambda name: name,
+        skip: Collection[str] = (),
+    ) -> None:
         """Store every float tensor under its (renamed) name; integer buffers are left out.
 
         Raises:
@@ -82,6 +148,8 @@ class CheckpointBuilder:
         """
         narrowed = []
         for name, tensor in self.source.tensors.items():
+            if name in skip:
+                continue
             if not tensor.dtype.is_float and tensor.dtype is not DType.OTHER:
                 self.left_out[name] = f"{tensor.dtype.label} buffer, not a weight"
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphtools.families import campplus, ecapa, eres2net, resnet, wav2vec2
+from graphtools.families import campplus, ecapa, eres2net, moss, resnet, wav2vec2
 from graphtools.graph import Graph
 from graphtools.trace import Template, trace
 
@@ -47,5 +47,6 @@ FAMILIES: Mapping[str, Family] = {
         ),
         Family(ecapa.NAME, ecapa.TITLE, "features", ecapa.forward),
         Family(wav2vec2.NAME, wav2vec2.TITLE, "samples", wav2vec2.forward),
+        Family(moss.NAME, moss.TITLE, "samples", moss.forward),
     )
 }
