@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -120,23 +120,26 @@ class Replay:
     Attributes:
         used: slots and constants that have taken part so far (`NumpyOps.used`).
         pulled: names of the tensors that have been read.
+        margins: of the codebooks searched (`NumpyOps.margins`).
     """
 
     manifest: Manifest
     arch: Arch
     network: Network
-    used: set[str]
-    pulled: set[str]
+    used: set[str] = field(default_factory=set)
+    pulled: set[str] = field(default_factory=set)
+    margins: dict[str, Array] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Replay:
-        """Understand a manifest.
+    def of(cls, manifest: Manifest, *, inverse: bool = False) -> Replay:
+        """Understand a manifest; ``inverse`` takes a codec's way back.
 
         Raises:
             UnsupportedError: its keys are not those of an architecture with a replay.
         """
         arch = arch_of_manifest(manifest)
-        return cls(manifest, arch, arch.restore(manifest), set(), set())
+        restore = arch.inverse if inverse and arch.inverse is not None else arch.restore
+        return cls(manifest, arch, restore(manifest))
 
     @property
     def n_mels(self) -> int:
@@ -175,6 +178,7 @@ class Replay:
         values: Array,
         on_stage: Callable[[str, Array], Array] = lambda name, x: x,
         rule: SegmentRule | None = "kernel",
+        valid_frames: int | None = None,
     ) -> Array:
         """The network's last output.
 
@@ -182,12 +186,15 @@ class Replay:
             values: features ``[frames, n_mels]`` or samples ``[n]``.
             on_stage: called with (stage name, value); what it returns goes on.
             rule: what the last partial segment of a segment pooling is divided by.
+            valid_frames: frames from here on hold padding (codecs).
         """
         constants: Mapping[str, float] = self.network.constants
         if "cam.valid" in constants:
             constants = {**constants, "cam.valid": float(rule == "valid")}
-        ops = NumpyOps(self, constants, on_stage, self.used)
-        x = np.ascontiguousarray(values.T, dtype=np.float64)
+        ops = NumpyOps(
+            self, constants, on_stage, self.used, valid_frames=valid_frames, margins=self.margins
+        )
+        x = np.ascontiguousarray(values if self.takes_samples else values.T, dtype=np.float64)
         out: Array = self.network.family.forward(ops, x, self.network.config)
         return out
 
