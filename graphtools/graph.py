@@ -138,17 +138,7 @@ def constant(graph: Graph, tensor: str) -> LazyTensor | None:
     It is named after the last Identity on the way, or after the initializer: an exporter that
     merged byte-equal parameters keeps the names of the others as Identity outputs.
     """
-    chain: list[Node] = []
-    while tensor not in graph.model.constants:
-        node = graph.producers.get(tensor)
-        if node is None or node.op not in SEE_THROUGH or node in chain[-64:]:
-            return None
-        chain.append(node)
-        tensor = node.inputs[0]
-    found: LazyTensor | None = graph.model.constants[tensor]
-    for node in reversed(chain):
-        found = _applied(graph, node, found) if found is not None else None
-    return found
+    return _constant(graph, tensor, set())
 
 
 def scalar(graph: Graph, tensor: str) -> float | None:
@@ -162,8 +152,8 @@ def scalar(graph: Graph, tensor: str) -> float | None:
 def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
     """Single-entry regions that end at ``exit``, smallest first, while they hold no weights.
 
-    A region may hold scalar constants and integer tensors (shapes), no float constant of more
-    than one element: a layer hidden in a pooling would have one.
+    A region may hold scalar constants, shapes and masks, no other constant of more than one
+    element and no subgraph: a layer hidden in a pooling would have one.
     """
     last = graph.producers.get(exit)
     if last is None or last.index not in graph.dominators:
@@ -178,6 +168,8 @@ def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
             if node.index == above or node.index in nodes:
                 continue
             nodes.add(node.index)
+            if any(isinstance(v, Subgraph) for v in node.attributes.values()):
+                return  # a layer could hide in there
             for name in filter(None, node.inputs):
                 if _is_weight(graph, name):
                     return
@@ -233,12 +225,31 @@ def _reads(node: Node) -> Iterator[str]:
 
 
 def _is_weight(graph: Graph, tensor: str) -> bool:
+    """A constant that a layer could be made of: more than one element, and no shape or mask."""
     found = constant(graph, tensor)
-    return found is not None and found.dtype.is_float and found.size > 1
+    if found is None:
+        return False
+    return found.size > 1 and found.dtype not in (DType.I64, DType.I32, DType.BOOL)
 
 
-def _applied(graph: Graph, node: Node, source: LazyTensor) -> LazyTensor | None:
-    """A constant after one see-through node; None where its shape cannot be told."""
+def _constant(graph: Graph, tensor: str, entered: set[int]) -> LazyTensor | None:
+    """`constant`; ``entered`` holds the nodes on the way here, so that a cycle ends."""
+    chain: list[Node] = []
+    while tensor not in graph.model.constants:
+        node = graph.producers.get(tensor)
+        if node is None or node.op not in SEE_THROUGH or node.index in entered:
+            return None
+        entered.add(node.index)
+        chain.append(node)
+        tensor = node.inputs[0]
+    found: LazyTensor | None = graph.model.constants[tensor]
+    for node in reversed(chain):
+        found = _applied(graph, node, found, entered) if found is not None else None
+    return found
+
+
+def _applied(graph: Graph, node: Node, source: LazyTensor, entered: set[int]) -> LazyTensor | None:
+    """A constant after one see-through node; None where no runtime would run that."""
     if node.op == "Identity":
         return source.named(node.outputs[0])
     if node.op == "Dropout":
@@ -248,25 +259,30 @@ def _applied(graph: Graph, node: Node, source: LazyTensor) -> LazyTensor | None:
         if widens and source.dtype is not DType.F32:
             return LazyTensor(source.name, source.shape, DType.F32, Widen(source))
         return source if widens else None
+    rank = len(source.shape)
     if node.op == "Transpose":
-        axes = node.integers("perm", tuple(reversed(range(len(source.shape)))))
+        axes = node.integers("perm", tuple(reversed(range(rank))))
+        if sorted(axes) != list(range(rank)):
+            return None
         shape = tuple(source.shape[a] for a in axes)
         return LazyTensor(source.name, shape, source.dtype, Transpose(source, axes))
-    shape_now = _reshaped(graph, node, source)
-    if shape_now is None or math.prod(shape_now) != source.size:
+    shape_now = _reshaped(graph, node, source, entered)
+    if shape_now is None or math.prod(shape_now) != source.size or any(d < 0 for d in shape_now):
         return None
     return LazyTensor(source.name, shape_now, source.dtype, Reshape(source))
 
 
-def _reshaped(graph: Graph, node: Node, source: LazyTensor) -> tuple[int, ...] | None:
+def _reshaped(
+    graph: Graph, node: Node, source: LazyTensor, entered: set[int]
+) -> tuple[int, ...] | None:
     shape = source.shape
     if node.op == "Flatten":
         axis = node.integer("axis", 1)
         return (math.prod(shape[:axis]), math.prod(shape[axis:]))
     listed = node.integers("axes", ())
     if len(node.inputs) > 1 and node.inputs[1]:
-        operand = constant(graph, node.inputs[1])
-        if operand is None:
+        operand = _constant(graph, node.inputs[1], entered)
+        if operand is None or operand.dtype not in (DType.I64, DType.I32):
             return None
         listed = tuple(int(v) for v in operand.read().reshape(-1))
     if node.op == "Reshape":
@@ -275,14 +291,14 @@ def _reshaped(graph: Graph, node: Node, source: LazyTensor) -> tuple[int, ...] |
             rest = -math.prod(wanted)
             wanted[wanted.index(-1)] = source.size // rest if rest else 0
         return tuple(wanted)
+    rank = len(shape) + (len(listed) if node.op == "Unsqueeze" else 0)
+    axes = [a + rank if a < 0 else a for a in listed]
+    if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
+        return None
     if node.op == "Squeeze":
-        drop = {a % len(shape) for a in listed} if listed else set()
-        return tuple(
-            d
-            for i, d in enumerate(shape)
-            if (i not in drop if listed else d != 1) or (i in drop and d != 1)
-        )
-    rank = len(shape) + len(listed)
-    new = {a % rank for a in listed}
+        drop = set(axes) if listed else {i for i, d in enumerate(shape) if d == 1}
+        if any(shape[a] != 1 for a in drop):
+            return None
+        return tuple(d for i, d in enumerate(shape) if i not in drop)
     rest_dims = iter(shape)
-    return tuple(1 if i in new else next(rest_dims) for i in range(rank))
+    return tuple(1 if i in axes else next(rest_dims) for i in range(rank))

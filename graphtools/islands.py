@@ -130,6 +130,7 @@ def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mism
     padded = any(pads) or pool.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     if long != [(100, 100)] or padded or ceil != 1 or any(d != 1 for d in spread):
         found = f"kernel {kernel}, stride {stride}, pads {pads}, ceil_mode {ceil}"
+        found += f", dilation {spread}, auto_pad {pool.text('auto_pad', 'NOTSET')}"
         return Mismatch(str(pool), expected, found)
     return {"segment": Constant("segment", 100.0, f"{pool}, kernel_shape")}
 

@@ -421,10 +421,15 @@ def _split(graph: Graph, step: Step, tensor: str) -> list[Match] | Mismatch:
         start, end = starts[0], ends[0]
         last = step.part == step.parts - 1
         # Equal parts of width w begin at part * w; the last may end at "infinity".
-        width = end - start if not last else (start // step.part if step.part else end)
-        if start == step.part * width and (end == start + width or (last and end > start)):
+        width = start // step.part if step.part else end
+        closes = end == start + width or (last and end >= _INFINITY)
+        if width > 0 and start == step.part * width and closes:
             return [Match((node.inputs[0],), nodes=(node.index,))]
     return _miss(graph, tensor, expected, f"Slice {starts} to {ends} on axes {axes}")
+
+
+# Ends that exporters write for "to the end of the axis": the largest 32 or 64-bit integers.
+_INFINITY = 2**31 - 1
 
 
 def _integers(graph: Graph, tensor: str) -> tuple[int, ...] | None:

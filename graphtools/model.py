@@ -94,6 +94,8 @@ class Model:
     """A loaded ONNX file.
 
     Attributes:
+        nodes: by index; the file's first, then what fused nodes are made of
+            (`graphtools.fused`).
         constants: initializers and the outputs of Constant nodes, by name.
         inputs: graph inputs that are not initializers.
         opset: version by domain ("" is the standard one).

@@ -84,6 +84,9 @@ class NumpyOps(Ops[Array]):
         weight = self._conv_weight(slot)
         vector = x.ndim == 1
         x = x[:, None] if vector else x
+        parts = (groups, groups)
+        whole = (weight.shape[0] % groups, x.shape[0] % groups) == (0, 0)
+        _require(whole, f"channels of {slot}, in {groups} groups", parts, weight.shape[:1])
         shape = (channels or weight.shape[0], x.shape[0] // groups, *kernel)
         _require(weight.shape == shape, f"weight of {slot}", shape, weight.shape)
         if pad_mode == "reflect" and any(edge):
@@ -144,6 +147,8 @@ class NumpyOps(Ops[Array]):
     def weighted_sum(self, xs: Sequence[Array], slot: str) -> Array:
         weights = softmax(self._tensor(slot, "value"))
         _require(weights.shape == (len(xs),), slot, (len(xs),), weights.shape)
+        for x in xs[1:]:
+            _require(x.shape == xs[0].shape, f"a value summed by {slot}", xs[0].shape, x.shape)
         return np.asarray(sum(w * x for w, x in zip(weights, xs, strict=True)))
 
     def relu(self, x: Array) -> Array:
@@ -299,7 +304,10 @@ class NumpyOps(Ops[Array]):
         g = self.weights.tensor(slot, "weight_g")
         if g is None:
             return self._tensor(slot, "weight")
-        return fuse_weight_norm(g, self._tensor(slot, "weight_v"))
+        v = self._tensor(slot, "weight_v")
+        fits = g.ndim == v.ndim and all(a in (1, b) for a, b in zip(g.shape, v.shape, strict=True))
+        _require(fits, f"weight_g of {slot}", v.shape, g.shape)
+        return fuse_weight_norm(g, v)
 
     def _affine(self, x: Array, slot: str) -> Array:
         for role in ("weight", "bias"):

@@ -13,7 +13,7 @@ import onnx
 from onnx import NodeProto, helper, numpy_helper
 
 from graphtools.graph import Graph
-from graphtools.model import Model
+from graphtools.model import Model, Subgraph
 from graphtools.tensors import LazyTensor
 
 __all__ = ["SegmentRule", "external_tensors", "has_partial_windows", "island_model", "tapped"]
@@ -63,13 +63,21 @@ def island_model(
         if name not in entries and node is not None and node.index not in needed:
             needed.add(node.index)
             pending.extend(filter(None, node.inputs))
+            for value in node.attributes.values():
+                if isinstance(value, Subgraph):
+                    pending.extend(value.reads)
     proto = onnx.ModelProto(ir_version=model.proto.ir_version)
     proto.opset_import.extend(model.proto.opset_import)
     proto.graph.name = "islands"
-    proto.graph.node.extend(model.proto.graph.node[i] for i in sorted(needed))
-    proto.graph.initializer.extend(
-        t for t in model.proto.graph.initializer if t.name in reads and not t.external_data
-    )
+    # A fused node's parts come after the file's nodes; the node itself is among those.
+    own_nodes = model.proto.graph.node
+    proto.graph.node.extend(own_nodes[i] for i in sorted(needed) if i < len(own_nodes))
+    for tensor in model.proto.graph.initializer:
+        if tensor.name in reads:  # scalars and shapes: small enough to bring along
+            values = model.constants[tensor.name].read() if tensor.external_data else None
+            proto.graph.initializer.append(
+                tensor if values is None else numpy_helper.from_array(values, tensor.name)
+            )
     proto.graph.input.extend(
         v for v in model.proto.graph.input if v.name in reads and v.name not in model.constants
     )

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from graphtools.errors import NotAModelError, StorageError, UnsupportedError
+from graphtools.fused import unfused
 from graphtools.model import Attribute, Model, Node, Subgraph, Value
 from graphtools.sniff import require_model_bytes
 from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
@@ -54,7 +55,7 @@ def load(path: Path | str) -> Model:
     path = Path(path)
     size = require_model_bytes(path)
     try:
-        proto = onnx.load(path, load_external_data=False)
+        proto = onnx.load(path, format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise NotAModelError(
             "the file is not a complete ONNX protobuf",
@@ -89,6 +90,8 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
         nodes.append(Node(index, op, node.name, tuple(node.input), tuple(node.output), attributes))
         if op == "Constant" and len(node.output) == 1:
             constants[node.output[0]] = _constant(nodes[-1], path)
+    shown, made = unfused(nodes)
+    constants |= made
     if graph.sparse_initializer:
         raise UnsupportedError(
             "the model has sparse initializers",
@@ -98,7 +101,7 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
         )
     return Model(
         path=path,
-        nodes=tuple(nodes),
+        nodes=shown,
         constants=constants,
         inputs=tuple(_value(v) for v in graph.input if v.name not in constants),
         outputs=tuple(_value(v) for v in graph.output),
@@ -113,17 +116,20 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
 def _require_consistent(model: Model) -> None:
     """Every tensor has one producer, every input one, and there is an output."""
     known = {"", *model.constants, *(v.name for v in model.inputs)}
+    given = {v.name for v in model.inputs} | {t.name for t in model.proto.graph.initializer}
     produced: dict[str, Node] = {}
     for node in model.nodes:
         for name in filter(None, node.outputs):
-            if name in produced:
+            if name in produced or name in given:
+                other = produced.get(name, "an input or initializer of that name")
                 raise NotAModelError(
-                    f"two nodes produce the tensor {name!r}",
+                    f"the tensor {name!r} is produced twice",
                     file=model.path,
-                    where=f"{produced[name]} and {node}",
+                    where=f"{other} and {node}",
                     todo="the export is broken: make it again",
                 )
             produced[name] = node
+        _require_operands(model, node)
     for node in model.nodes:
         for name in node.inputs:
             if name not in produced and name not in known:
@@ -142,6 +148,30 @@ def _require_consistent(model: Model) -> None:
             )
     if not model.outputs:
         raise NotAModelError("the model has no outputs", file=model.path)
+
+
+def _require_operands(model: Model, node: Node) -> None:
+    """A standard op has the inputs that it cannot do without, and an output."""
+    least = _least_inputs(node.op, model.opset.get("", 1))
+    have = len(node.inputs) if all(node.inputs[:least]) else 0
+    if have < least or not any(node.outputs):
+        raise NotAModelError(
+            f"a node has too few inputs or no output: {node.op}",
+            file=model.path,
+            where=str(node),
+            expected=f"{least} inputs and an output",
+            found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
+            todo="the export is broken: make it again",
+        )
+
+
+@cache
+def _least_inputs(op: str, opset: int) -> int:
+    """How many inputs a standard op needs; 0 for ops that this onnx does not know."""
+    try:
+        return int(onnx.defs.get_schema(op, opset, "").min_input)
+    except onnx.defs.SchemaError:
+        return 0
 
 
 def _value(value: onnx.ValueInfoProto) -> Value:
@@ -215,7 +245,7 @@ class _InProto:
         if self.proto.data_type == TensorProto.BFLOAT16:
             raw = self.proto.raw_data
             bits = np.frombuffer(raw, "<u2") if raw else np.array(self.proto.int32_data, "<u2")
-            return bf16_to_f32(bits)
+            return bf16_to_f32(bits).reshape(tuple(self.proto.dims))
         return numpy_helper.to_array(self.proto)
 
     def span(self) -> None:
@@ -256,9 +286,11 @@ def _external(path: Path, proto: TensorProto, dtype: DType) -> FileSpan:
             where=f"initializer {proto.name!r}",
             todo=f"put {location} beside the model",
         )
-    offset = int(entries.get("offset", 0))
     need = math.prod(proto.dims) * (dtype.itemsize or 1)
-    length = int(entries.get("length", need))
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", need))
+    except ValueError:
+        offset, length = -1, -1
     if length != need or offset < 0 or offset + length > file.stat().st_size:
         raise NotAModelError(
             f"the external bytes of initializer {proto.name!r} do not fit",
@@ -277,9 +309,8 @@ def _constant(node: Node, path: Path) -> LazyTensor:
         if isinstance(value, LazyTensor):
             return value.named(name)
         if key.startswith("value_") and value is not None and not isinstance(value, Subgraph):
-            array = np.asarray(value)
-            if array.dtype.kind == "f":
-                array = array.astype(np.float32)
+            kind = np.int64 if "int" in key else np.float32 if "float" in key else None
+            array = np.asarray(value, kind)
             dtype = _numpy_dtype(array)
             return LazyTensor(name, array.shape, dtype, Held(name, array))
     raise UnsupportedError("a Constant node without a dense value", file=path, where=str(node))

@@ -27,9 +27,13 @@ class Runner:
         model: the loaded model, for its external weights and its path in messages.
         data: serialised copy that is run.
         outputs: the tensors it returns.
+        external: ``data`` still refers to weights in other files.
     """
 
-    def __init__(self, model: Model, data: bytes, outputs: Sequence[str]) -> None:
+    def __init__(
+        self, model: Model, data: bytes, outputs: Sequence[str], *, external: bool = False
+    ) -> None:
+        self._external = external
         self.model = model
         self.outputs = tuple(outputs)
         self._data = data
@@ -38,7 +42,7 @@ class Runner:
     def of(cls, model: Model, outputs: Sequence[str], rule: SegmentRule | None = None) -> Runner:
         """The whole model, returning any of its intermediate tensors."""
         names = tuple(dict.fromkeys(outputs))
-        return cls(model, tapped(model, names, rule), names)
+        return cls(model, tapped(model, names, rule), names, external=True)
 
     @cached_property
     def _session(self):  # type: ignore[no-untyped-def]  # onnxruntime ships no types
@@ -48,7 +52,7 @@ class Runner:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        external = external_tensors(self.model)
+        external = external_tensors(self.model) if self._external else []
         if external:
             values = [ort.OrtValue.ortvalue_from_numpy(t.read()) for t in external]
             options.add_external_initializers([t.name for t in external], values)

@@ -53,7 +53,11 @@ def require_model_bytes(path: Path) -> int:
         StorageError: it cannot be opened.
         NotAModelError: it is something else that we can name.
     """
-    if not path.exists():
+    try:
+        there, is_folder = path.exists(), path.is_dir()
+    except (OSError, ValueError) as error:  # too long, or with a NUL
+        raise UsageError("no such file", file=path, found=str(error)) from error
+    if not there:
         dangling = path.is_symlink()
         raise UsageError(
             "the model is a link to a file that is not there" if dangling else "no such file",
@@ -61,7 +65,7 @@ def require_model_bytes(path: Path) -> int:
             found=f"a link to {path.readlink()}" if dangling else None,
             todo="fetch the file it points to" if dangling else "check the path",
         )
-    if path.is_dir():
+    if is_folder:
         raise UsageError("expected a file, found a folder", file=path, todo="name the .onnx file")
     try:
         with path.open("rb") as stream:

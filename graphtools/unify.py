@@ -107,8 +107,9 @@ class _Search:
             found = self.candidates(at)
             if isinstance(found, Mismatch):
                 matched = len(steps) - 1 - at
-                if deepest is None or matched > deepest[2]:
-                    deepest = (at, found, matched)
+                tried = (at, found, matched)
+                if deepest is None or _tells_more(tried, deepest):
+                    deepest = tried
                 if not choices or budget == 0:
                     return deepest
                 budget -= 1
@@ -181,6 +182,18 @@ class _Search:
             output=output,
             nodes={at: match.nodes for at, match in self.taken.items()},
         )
+
+
+def _tells_more(tried: tuple[int, Mismatch, int], best: tuple[int, Mismatch, int]) -> bool:
+    """Whether a failed try explains more: it went deeper, or as deep and found nearly what it
+    looked for (that the other operand of an addition is something else is no news)."""
+    if tried[2] != best[2]:
+        return tried[2] > best[2]
+    differing = [
+        len(set(miss.expected.split(", ")) ^ set(miss.found.split(", ")))
+        for _, miss, _ in (tried, best)
+    ]
+    return differing[0] < differing[1]
 
 
 def _agreement_from_input(template: Template, graph: Graph) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from graphtools.graph import ENTRY, Graph, constant
+from graphtools.graph import ENTRY, Graph, constant, see
 from graphtools.ops import Ops, X
 
 __all__ = ["NAME", "TITLE", "Block", "Config", "block_names", "forward", "guess"]
@@ -66,19 +66,28 @@ def guess(graph: Graph) -> Iterator[Config]:
     between it and the spine node before it are the block's own. Where they are not those of
     BasicBlocks, ResNet34 is offered, so that a miss can be told against something.
     """
-    last = graph.producers.get(graph.outputs[0].name)
-    mean_vec = last is not None and last.op == "Sub"
-    spine = [] if last is None else _spine(graph, last.index)
+    strides = (1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1)
+    standard = tuple(Block(s, shortcut=s == 2) for s in strides)
+    for value in graph.outputs:
+        last = graph.producers.get(see(graph, value.name))
+        if last is None:
+            continue
+        mean_vec = last.op == "Sub"
+        blocks = tuple(_blocks(graph, _spine(graph, last.index)))
+        if blocks:
+            yield Config(blocks, mean_vec)
+        yield Config(standard, mean_vec)
+    yield Config(standard, mean_vec=False)
+
+
+def _blocks(graph: Graph, spine: list[int]) -> Iterator[Block]:
     convs = _convs_by_spine(graph, spine)
-    blocks = []
     for above in _block_starts(graph, spine):
         kernels = sorted(kernel for kernel, _ in convs.get(above, ()))
-        if kernels in ([3, 3], [1, 3, 3]):
-            blocks.append(Block(max(s for _, s in convs[above]), shortcut=kernels[0] == 1))
-    if blocks:
-        yield Config(tuple(blocks), mean_vec)
-    strides = (1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1)
-    yield Config(tuple(Block(s, shortcut=s == 2) for s in strides), mean_vec)
+        if kernels == [1, 3, 3]:
+            yield Block(max(s for _, s in convs[above]), shortcut=True)
+        elif kernels == [3, 3]:
+            yield Block(1, shortcut=False)
 
 
 def _spine(graph: Graph, node: int) -> list[int]:
