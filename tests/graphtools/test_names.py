@@ -1,0 +1,90 @@
+"""Slots bound by name: every role has torch's suffix, and what is missing is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphtools.errors import UnsupportedError
+from graphtools.families import FAMILIES
+from graphtools.match import Role
+from graphtools.names import SUFFIXES, bind_names
+from graphtools.ops import Ops, X
+from graphtools.trace import trace
+
+
+def forward(o: Ops[X], x: X) -> X:
+    x = o.bn(o.conv(x, "a.conv", kernel=(3,)), "a.norm")
+    x = o.layer_norm(x, "b.norm", 1e-5)
+    x = o.weighted_sum([x, x], "weights")
+    return o.linear(o.mean(x), "head")
+
+
+NAMES = [
+    *("head.weight", "head.bias", "weights", "b.norm.bias", "b.norm.weight", "a.conv.weight"),
+    *(f"a.norm.{part}" for part in ("weight", "bias", "running_mean", "running_var")),
+    "a.norm.num_batches_tracked",
+]
+
+
+def without(*names: str) -> list[str]:
+    return [name for name in NAMES if name not in names]
+
+
+def test_slots_bind_in_pull_order_whatever_the_order_of_names() -> None:
+    assert list(bind_names(trace(forward), NAMES).items()) == [
+        (("a.conv", "weight"), "a.conv.weight"),
+        (("a.norm", "scale"), "a.norm.weight"),
+        (("a.norm", "bias"), "a.norm.bias"),
+        (("a.norm", "mean"), "a.norm.running_mean"),
+        (("a.norm", "var"), "a.norm.running_var"),
+        (("b.norm", "weight"), "b.norm.weight"),
+        (("b.norm", "bias"), "b.norm.bias"),
+        (("weights", "value"), "weights"),
+        (("head", "weight"), "head.weight"),
+        (("head", "bias"), "head.bias"),
+    ]
+
+
+def test_a_bias_of_a_convolution_or_a_linear_layer_may_be_missing() -> None:
+    bound = bind_names(trace(forward), without("head.bias"))
+    assert ("head", "bias") not in bound
+    assert ("a.conv", "bias") not in bound
+
+
+def test_a_weight_norm_pair_stands_for_the_weight() -> None:
+    names = [*without("a.conv.weight"), "a.conv.weight_g", "a.conv.weight_v", "a.conv.bias"]
+    roles: list[Role] = [r for s, r in bind_names(trace(forward), names) if s == "a.conv"]
+    assert roles == ["weight_g", "weight_v", "bias"]
+
+
+@pytest.mark.parametrize(
+    ("names", "missing", "where"),
+    [
+        (without("a.conv.weight"), "a.conv.weight", "weight of a.conv (conv)"),
+        (without("a.norm.running_var"), "a.norm.running_var", "var of a.norm (bn)"),
+        (without("b.norm.bias"), "b.norm.bias", "bias of b.norm (layer_norm)"),
+        (without("weights"), "weights", "value of weights (weighted_sum)"),
+        (
+            [*without("a.conv.weight"), "a.conv.weight_g"],
+            "a.conv.weight_v",
+            "weight_v of a.conv (conv)",
+        ),
+    ],
+)
+def test_a_missing_tensor_is_named_with_its_place(
+    names: list[str], missing: str, where: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"no tensor '{missing}'") as caught:
+        bind_names(trace(forward), names)
+    assert caught.value.where == where
+
+
+def test_every_kind_of_slot_has_suffixes_and_no_two_roles_share_one() -> None:
+    for kind, roles in SUFFIXES.items():
+        assert len(set(roles.values())) == len(roles), kind
+    assert {"conv", "linear", "bn"} <= set(SUFFIXES)
+    assert {name for name, family in FAMILIES.items() if family.guess is None} == {
+        "ecapa",
+        "moss",
+        "wav2vec2",
+    }

@@ -1,0 +1,79 @@
+"""onnxruntime as a source of reference values: any tensor, and refusals that are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+from graphtools.errors import UnsupportedError
+from graphtools.graph import Graph
+from graphtools.runtime import Runner, runtime_version
+
+Parse = Callable[..., Graph]
+
+TEXT = """
+g (float[B, 4] x) => (float[B, 3] y) <float[4, 3] w>
+{ h = Relu (x) y = MatMul (h, w) }
+"""
+
+
+def test_the_version_is_the_installed_ones() -> None:
+    assert runtime_version() == version("onnxruntime")
+
+
+def test_returns_values_by_name_with_the_batch_axis(parse: Parse) -> None:
+    graph = parse(TEXT)
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    found = Runner.of(graph.model, ["y", "h", "y"]).run({"x": x})
+    assert list(found) == ["y", "h"]
+    np.testing.assert_array_equal(found["h"], np.maximum(x, 0))
+    assert found["y"].shape == (2, 3)
+
+
+def test_the_same_input_gives_the_same_bits_every_time(parse: Parse) -> None:
+    runner = Runner.of(parse(TEXT).model, ["y"])
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    first = runner.run({"x": x})["y"]
+    assert all(np.array_equal(runner.run({"x": x})["y"], first) for _ in range(3))
+    assert np.array_equal(Runner.of(parse(TEXT).model, ["y"]).run({"x": x})["y"], first)
+
+
+def test_a_tensor_is_tapped_even_where_an_optimiser_would_remove_it(parse: Parse) -> None:
+    graph = parse(
+        "g (float[2] x) => (float[2] y) { a = Identity (x) b = Identity (a) y = Relu (b) }"
+    )
+    found = Runner.of(graph.model, ["a", "b", "y"]).run({"x": np.ones(2, np.float32)})
+    assert sorted(found) == ["a", "b", "y"]
+
+
+def test_a_model_that_onnxruntime_cannot_load_is_refused(parse: Parse) -> None:
+    graph = parse("g (float[2] x) => (float[2] y) { y = NoSuchOperator (x) }")
+    with pytest.raises(UnsupportedError, match="cannot load the model") as caught:
+        Runner.of(graph.model, ["y"]).run({"x": np.ones(2, np.float32)})
+    assert caught.value.file == str(graph.model.path)
+    assert "NoSuchOperator" in (caught.value.found or "")
+    assert "\n" not in (caught.value.found or "")
+
+
+@pytest.mark.parametrize(
+    "x", [np.ones((2, 5), np.float32), np.ones((2, 4), np.float64), np.ones(4, np.float32)]
+)
+def test_an_input_that_it_cannot_run_on_is_refused(parse: Parse, x: np.ndarray) -> None:  # type: ignore[type-arg]
+    graph = parse(TEXT)
+    with pytest.raises(UnsupportedError, match="cannot run the model") as caught:
+        Runner.of(graph.model, ["y"]).run({"x": x})
+    assert caught.value.where == f"input shapes {{'x': {list(x.shape)}}}"
+    assert caught.value.todo
+
+
+def test_a_missing_input_is_refused(parse: Parse) -> None:
+    with pytest.raises(UnsupportedError, match="cannot run the model"):
+        Runner.of(parse(TEXT).model, ["y"]).run({})
+
+
+def test_nothing_is_loaded_before_the_first_run(parse: Parse) -> None:
+    graph = parse("g (float[2] x) => (float[2] y) { y = NoSuchOperator (x) }")
+    assert Runner.of(graph.model, ["y"]).outputs == ("y",)
