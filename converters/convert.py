@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,14 +91,13 @@ def convert(
     require_arch(arch, found, net)
     manifest = describe(net, found, name or str(path))
     notes = [*manifest.notes, *metadata_props.check(net.graph.model.metadata, manifest, path)]
-    proof = None
-    with emit(manifest, output) as temp:
-        if verify == "full":
-            from converters.proof import prove
 
-            proof = prove(temp, net, allow_unproven=allow_unproven)
-            proof.require()
-    return _finished(found.name, manifest, proof, output, notes)
+    def prove(temp: Path) -> Proof:
+        from converters.proof import prove
+
+        return prove(temp, net, allow_unproven=allow_unproven)
+
+    return _written(found.name, manifest, output, notes, prove if verify == "full" else None)
 
 
 def _convert_checkpoint(
@@ -108,32 +107,36 @@ def _convert_checkpoint(
     from converters.sources.source import open_source
 
     described = describe_checkpoint(open_source(path), name, arch=arch, options=options)
-    proof = None
-    with emit(described.manifest, output) as temp:
-        if verify == "full":
-            proof = prove(temp, described)
-            proof.require()
-    notes = list(described.manifest.notes)
-    return _finished(described.arch.name, described.manifest, proof, output, notes)
+    return _written(
+        described.arch.name,
+        described.manifest,
+        output,
+        list(described.manifest.notes),
+        (lambda temp: prove(temp, described)) if verify == "full" else None,
+    )
 
 
-def _finished(
+def _written(
     arch: str,
     manifest: Manifest,
-    proof: Proof | CheckpointProof | None,
     output: Path,
     notes: list[str],
+    prove: Callable[[Path], Proof | CheckpointProof] | None,
 ) -> Conversion:
-    """Write the proof beside the file; one of an earlier file is removed."""
+    """Emit, prove, and write the proof beside the file before it gets its name; the proof of a
+    file that was there before is removed."""
     files = [output]
     report = output.with_name(output.name + ".proof.json")
-    if proof is None:
-        report.unlink(missing_ok=True)  # it spoke of the file that was there before
-    else:
-        with replacing(report) as temp:
-            temp.write_text(json.dumps(proof.to_json(), indent=1) + "\n")
-        files.append(report)
-        notes += proof.notes
+    with emit(manifest, output) as temp:
+        proof = None if prove is None else prove(temp)
+        if proof is None:
+            report.unlink(missing_ok=True)
+        else:
+            proof.require()
+            with replacing(report) as other:
+                other.write_text(json.dumps(proof.to_json(), indent=1) + "\n")
+            files.append(report)
+            notes += proof.notes
     return Conversion(arch, manifest, proof, tuple(files), tuple(dict.fromkeys(notes)))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from converters import gguf_file
-from converters.manifest import Manifest, require_value
+from converters.manifest import Manifest, is_utf8, require_value
 from graphtools.errors import StorageError, UnsupportedError
 from graphtools.tensors import Array, DType, widened
 
@@ -98,13 +98,19 @@ def _require_storable(manifest: Manifest) -> None:
             raise UnsupportedError(f"the {what} {min(repeated)!r} would be written twice")
     for entry in manifest.entries:
         require_value(entry.key, entry.type, entry.value)
+    if not is_utf8(manifest.name):
+        raise UnsupportedError(
+            "the model's name cannot be stored: it is not UTF-8",
+            found=ascii(manifest.name),
+            todo="rename the file",
+        )
     for tensor in manifest.tensors:
-        size = len(tensor.name.encode())
+        size = len(tensor.name.encode()) if is_utf8(tensor.name) else 0
         if not 0 < size <= MAX_NAME_BYTES:
             raise UnsupportedError(
-                f"the tensor name {tensor.name!r} cannot be stored",
+                f"the tensor name {tensor.name!a} cannot be stored",
                 expected=f"1 to {MAX_NAME_BYTES} bytes (ggml's limit)",
-                found=f"{size} bytes",
+                found=f"{size} bytes of UTF-8",
                 todo="export the model with shorter parameter names",
             )
         if not 1 <= len(tensor.shape) <= _MAX_DIMS or not tensor.size:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from converters.manifest import Entry, Manifest
 from graphtools.errors import NotAModelError, StorageError, UsageError
@@ -66,17 +68,102 @@ def read(path: Path | str) -> Manifest:
     if not is_gguf(path):
         raise NotAModelError("the file is not a GGUF file", file=path, expected='the magic "GGUF"')
     try:
+        _require_bounded(path)
         reader = GGUFReader(path)
+        return _manifest(path, reader)
     except OSError as error:
         raise StorageError(f"cannot read: {error.strerror or error}", file=path) from error
-    except (ValueError, KeyError, IndexError, OverflowError, UnicodeDecodeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        struct.error,
+        RecursionError,
+        MemoryError,
+    ) as error:
         raise NotAModelError(
             "the GGUF file is damaged or cut off",
             file=path,
             found=str(error)[:200],
             todo="fetch or convert it again",
         ) from error
-    return _manifest(path, reader)
+
+
+# Bytes of the fixed-size value types, by number.
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_STRING, _ARRAY = 8, 9
+
+
+def _require_bounded(path: Path) -> None:
+    """Walk the header once and check that everything it declares is there.
+
+    The gguf package believes declared lengths; on a damaged file it would loop or allocate for
+    as long as those numbers say.
+
+    Raises:
+        ValueError, struct.error: the header does not fit the file.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        _, version, tensors, keys = _unpack(stream, "<IIQQ")
+        if version not in (2, 3):
+            raise ValueError(f"GGUF version {version}")
+        for _ in range(keys):
+            _skip(stream, _number(stream, "<Q"), size)
+            _skip_value(stream, _number(stream, "<I"), size)
+        for _ in range(tensors):
+            _skip(stream, _number(stream, "<Q"), size)
+            axes = _number(stream, "<I")
+            if axes > _MAX_AXES:
+                raise ValueError(f"a tensor of {axes} axes")
+            dims = _unpack(stream, f"<{axes}Q")
+            _, offset = _unpack(stream, "<IQ")
+            if offset > size or math.prod(dims) > 8 * size:  # no type has less than a bit each
+                raise ValueError("a tensor lies outside the file")
+
+
+_MAX_AXES = 8
+
+
+def _unpack(stream: BinaryIO, form: str) -> tuple[int, ...]:
+    return struct.unpack(form, stream.read(struct.calcsize(form)))
+
+
+def _number(stream: BinaryIO, form: str) -> int:
+    return _unpack(stream, form)[0]
+
+
+def _skip(stream: BinaryIO, count: int, size: int) -> None:
+    if count > size - stream.tell():
+        raise ValueError(f"{count} bytes declared, {size - stream.tell()} left")
+    stream.seek(count, 1)
+
+
+def _skip_value(stream: BinaryIO, kind: int, size: int) -> None:
+    if kind == _STRING:
+        _skip(stream, _number(stream, "<Q"), size)
+    elif kind in _SIZES:
+        _skip(stream, _SIZES[kind], size)
+    elif kind == _ARRAY:
+        inner, count = _unpack(stream, "<IQ")
+        if inner == _STRING:
+            if 8 * count > size:
+                raise ValueError(f"an array of {count} texts")
+            for _ in range(count):
+                _skip(stream, _number(stream, "<Q"), size)
+        elif inner in _SIZES:
+            if count > _MAX_ITEMS:
+                raise ValueError(f"an array of {count} numbers")
+            _skip(stream, count * _SIZES[inner], size)
+        else:
+            raise ValueError(f"an array of type {inner}")
+    else:
+        raise ValueError(f"a value of type {kind}")
+
+
+# Longer arrays stand in no file of ours; the gguf package takes microseconds for each item.
+_MAX_ITEMS = 1_000_000
 
 
 def _manifest(path: Path, reader: GGUFReader) -> Manifest:

@@ -12,11 +12,13 @@ import numpy as np
 from graphtools.errors import UnsupportedError
 from graphtools.tensors import LazyTensor
 
-__all__ = ["Entry", "Manifest", "Value", "require_value"]
+__all__ = ["Entry", "Manifest", "Value", "is_utf8", "require_value"]
 
 Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
 
 # GGUF types as this project writes them: scalar names, and [name] for arrays.
+_F32_MAX = np.finfo(np.float32).max
+
 _RANGES = {
     "u8": (0, 2**8 - 1),
     "u32": (0, 2**32 - 1),
@@ -101,20 +103,29 @@ def require_value(key: str, type: str, value: object) -> Value:
     """
     if type.startswith("["):
         items = list(value) if isinstance(value, tuple | list) else None
-        if not items:
+        if not items or any(isinstance(item, tuple | list) for item in items):
             raise _misfit(key, type, value)
         return tuple(require_value(key, type[1:-1], item) for item in items)  # type: ignore[return-value]
-    if type == "string" and isinstance(value, str):
-        return value
+    if type == "string" and isinstance(value, str) and is_utf8(value):
+        return str(value)
     if type == "bool" and isinstance(value, bool):
         return value
-    if type == "f32" and isinstance(value, float) and abs(value) <= np.finfo(np.float32).max:
+    if type == "f32" and isinstance(value, float) and abs(value) <= float(_F32_MAX):
         return float(np.float32(value))
     if type in _RANGES and isinstance(value, int) and not isinstance(value, bool):
         low, high = _RANGES[type]
         if low <= value <= high:
             return value
     raise _misfit(key, type, value)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can spell it: a path that is not UTF-8 reaches Python with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _misfit(key: str, type: str, value: object) -> UnsupportedError:

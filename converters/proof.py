@@ -9,7 +9,7 @@ its source. The structure of the source decides nothing here: numbers do.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,7 @@ def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -
     try:
         replay = Replay.of(gguf_file.read(path))
         _check_values(replay, net, proof)
+        _take_constants(replay, net)
         for rule in _rules(net):
             _check_stages(replay, net, rule, proof)
             if proof.failures:
@@ -169,6 +170,21 @@ def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -
             )
         )
     return proof
+
+
+def _take_constants(replay: Replay, net: Recovered) -> None:
+    """Constants that no key carries are the source's own while it is proven.
+
+    The architecture has accepted the little that the engine has otherwise; compared as it is,
+    a silent channel would show nothing but that.
+    """
+    network = replay.network
+    stored = {
+        name: found.value
+        for name, found in net.binding.constants.items()
+        if name in network.constants and name not in network.keys
+    }
+    replay.network = replace(network, constants={**network.constants, **stored})
 
 
 class _SourceError(Exception):
@@ -267,6 +283,14 @@ def _as_shape(theirs: Array, shape: tuple[int, ...], stage: str) -> Array:
             expected=f"{list(theirs.shape)} in the source",
             found=f"{list(shape)} in the replay",
         )
+    if not np.isfinite(theirs).all():
+        raise _SourceError(
+            UnsupportedError(
+                "the source computes values that are not finite, so nothing can be proven",
+                where=f"stage {stage}",
+                todo="check the model's weights",
+            )
+        )
     return theirs.astype(np.float64).reshape(shape)
 
 
@@ -307,18 +331,19 @@ def _check_eps(name: str, eps: float, theirs: Array, replay: Replay, proof: Proo
     """On an all-zero map the std half of the pooling is sqrt(eps)."""
     measured = float(theirs[len(theirs) // 2 :].astype(np.float64).mean())
     key = replay.network.keys.get(name)
-    if key is None:  # nothing stores it; the architecture's file says how large it may be
-        if measured:
-            proof.notes.append(f"the pooling adds {measured**2:.3g} to the variance")
-        return
+    if key is None and measured:
+        proof.notes.append(
+            f"the pooling adds {measured**2:.3g} to the variance, the engine nothing"
+        )
     if abs(np.sqrt(eps) - measured) > _EPS_GATE * measured:
         raise UnprovenError(
-            f"the value of {key!r} is not what the pooling adds to the variance",
+            f"the value of {key or name!r} is not what the pooling adds to the variance",
             where="an all-zero map through the pooling",
             expected=f"{measured**2:.6g} (measured)",
             found=f"{eps:.6g}",
         )
-    proof.values[key] = f"measured on the source's pooling: {measured**2:.6g}"
+    if key is not None:
+        proof.values[key] = f"measured on the source's pooling: {measured**2:.6g}"
 
 
 def _compare_rules(net: Recovered, proof: Proof) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,14 @@ def replay(path: Path | str, values: Array) -> ReplayResult:
         return x
 
     network.run(values, keep)
+    broken = [name for name, value in outputs.items() if not np.isfinite(value).all()]
+    if broken:
+        raise UnsupportedError(
+            "the network gives values that are not finite",
+            file=path,
+            found=f"{broken[0]} of an input of length {len(values)}",
+            todo="use a longer input; if that does not help, the weights are broken",
+        )
     if "encoder_out" in outputs:
         outputs["embedding"] = outputs["encoder_out"] / np.linalg.norm(outputs["encoder_out"])
     return ReplayResult(outputs, len(values))
@@ -101,8 +110,9 @@ def read_array(path: Path | str) -> Array:
     if not path.is_file():
         raise UsageError("no such file", file=path, todo="check the path")
     try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        with path.open("rb") as stream:
+            values = np.load(stream, allow_pickle=False)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise UnsupportedError(
             "the file is not a .npy array", file=path, found=str(error).splitlines()[0]
         ) from error
@@ -195,7 +205,9 @@ class Replay:
             self, constants, on_stage, self.used, valid_frames=valid_frames, margins=self.margins
         )
         x = np.ascontiguousarray(values if self.takes_samples else values.T, dtype=np.float64)
-        out: Array = self.network.family.forward(ops, x, self.network.config)
+        # What is not finite shows in the result, and is refused there.
+        with np.errstate(all="ignore"):
+            out: Array = self.network.family.forward(ops, x, self.network.config)
         return out
 
     def tensor(self, slot: str, role: Role) -> Array | None:

@@ -71,16 +71,27 @@ class Builder:
             tensors[role].name == f"{stem}{part}" and self._is_free(f"{stem}{part}", tensors[role])
             for role, part in BN_PARTS.items()
         )
-        prefix = stem[:-1] if shared else f"bn.{index}"
+        prefix = stem[:-1] if shared else self._free_prefix(f"bn.{index}")
         for role, part in BN_PARTS.items():
-            tensor = tensors[role].named(f"{prefix}.{part}")
-            self.add(tensor, f"bn.{index}.{part}")
+            name = f"{prefix}.{part}"
+            self.tensors.setdefault(name, widened(tensors[role]).named(name))
+        return prefix
+
+    def _free_prefix(self, prefix: str) -> str:
+        """The prefix itself, or lengthened until none of its four names is taken."""
+        taken = self._source_names | self.tensors.keys()
+        while any(f"{prefix}.{part}" in taken for part in BN_PARTS.values()):
+            prefix += "_"
         return prefix
 
     def add(self, tensor: LazyTensor, fallback: str) -> str:
         """Add a tensor under its own name, or ``fallback`` where that is not to be had."""
         tensor = widened(tensor)
-        name = tensor.name if self._is_free(tensor.name, tensor) else fallback
+        name = tensor.name
+        if not self._is_free(name, tensor):
+            name = fallback
+            while name in self._source_names or not self._is_free(name, tensor):
+                name += "_"
         self.tensors.setdefault(name, tensor.named(name))
         return name
 

@@ -43,8 +43,12 @@ def console() -> Console:
     """Stdout; wide when it is not a terminal, so that nothing a script greps for is cut."""
     from rich.console import Console
 
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process with an error of its own
+
     width = None if sys.stdout.isatty() else 400
-    return Console(width=width, highlight=False, emoji=False, markup=False)
+    return Quiet(width=width, highlight=False, emoji=False, markup=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

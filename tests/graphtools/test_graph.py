@@ -28,7 +28,7 @@ from graphtools.graph import (
     see,
 )
 from graphtools.model import Model, Node, Value
-from graphtools.tensors import DType
+from graphtools.tensors import Array, DType
 
 Parse = Callable[..., Graph]
 Deadline = Callable[[int], AbstractContextManager[None]]
@@ -200,7 +200,7 @@ class TestDominators:
 
         def reached(without: int | None = None) -> set[int]:
             rest = data.subgraph(n for n in data if n != without)
-            return nx.descendants(rest, ENTRY)
+            return set(nx.descendants(rest, ENTRY))
 
         above = {n: set[int]() for n in reached()}
         for removed in graph.net:
@@ -252,7 +252,7 @@ def layout(chain: str, opset: int = 17, declared: str = "") -> str:
 
 
 # Spelling, opset, further constants, and what the chain does to the values.
-LAYOUTS: list[tuple[str, int, str, Callable[[np.ndarray], np.ndarray]]] = [  # type: ignore[type-arg]
+LAYOUTS: list[tuple[str, int, str, Callable[[Array], Array]]] = [
     ("z = Identity (w)", 17, "", lambda w: w),
     ("a = Identity (w) z = Identity (a)", 17, "", lambda w: w),
     ("z = Dropout (w)", 17, "", lambda w: w),
@@ -276,6 +276,8 @@ LAYOUTS: list[tuple[str, int, str, Callable[[np.ndarray], np.ndarray]]] = [  # t
     ("a = Unsqueeze (w, s) z = Squeeze (a, t)", 13, "int64[2] s = {0, 2}, int64[1] t = {-3}",
      lambda w: w[None]),
     ("a = Unsqueeze (w, s) z = Squeeze (a)", 13, "int64[2] s = {0, 2}", lambda w: w),
+    ("i = Identity (s) a = Reshape (w, i) z = Reshape (a, i)", 17, "int64[2] s = {4, 6}",
+     lambda w: w.reshape(4, 6)),
     ("a = Transpose <perm = [0, 2, 1]> (w) z = Reshape (a, s)", 17, "int64[2] s = {8, 3}",
      lambda w: w.transpose(0, 2, 1).reshape(8, 3)),
 ]  # fmt: skip
@@ -289,7 +291,7 @@ class TestConstant:
         chain: str,
         opset: int,
         declared: str,
-        apply: Callable[[np.ndarray], np.ndarray],  # type: ignore[type-arg]
+        apply: Callable[[Array], Array],
     ) -> None:
         graph = parse(layout(chain, opset, declared), opset=opset)
         expected = apply(graph.model.constants["w"].read())
@@ -352,7 +354,9 @@ class TestConstant:
             ("z = Transpose <perm = [0, 1, 3]> (w)", ""),
             ("z = Transpose <perm = [0, 1]> (w)", ""),
             ("z = Transpose <perm = [0, 1, 1]> (w)", ""),
+            ("z = Squeeze (w, s)", "int64[1] s = {0}"),
             ("z = Squeeze (c, s)", "float c = {1.0}, int64[1] s = {0}"),
+            ("z = Reshape (w, s)", "float[2] s = {6.0, 4.0}"),
             ("z = Squeeze (w, s)", "int64[1] s = {9}"),
             ("z = Unsqueeze (w, s)", "int64[2] s = {0, 0}"),
             ("z = Unsqueeze (w, s)", "int64[1] s = {9}"),

@@ -16,8 +16,10 @@ from graphtools.tensors import Array
 
 Parse = Callable[..., Graph]
 
-# float64 sums of at most 400 terms, in another order than torch's.
-CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+def close(found: Array, expected: object) -> None:
+    """float64 against float64: only the order of a few hundred additions differs."""
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-11, atol=1e-11)
 
 
 def normal(*shape: int) -> Array:
@@ -38,7 +40,7 @@ class TestStatistics:
         )
         found = ISLANDS[kind].compute(x, {"eps": eps})
         assert found.shape == (2 * x[..., 0].size,)
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_of_a_constant_the_deviation_is_the_root_of_eps(self) -> None:
         found = ISLANDS["tstp"].compute(np.full((2, 3, 7), 5.0), {"eps": 1e-8})
@@ -64,7 +66,7 @@ class TestSegmentContext:
         spread = pooled.repeat_interleave(100, -1)[..., :frames]
         expected = (t.mean(-1, keepdim=True) + spread)[0]
         found = ISLANDS["cam"].compute(x, {"segment": 100.0, "valid": 1.0})
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     @given(st.integers(1, 400))
     def test_by_the_kernel_every_segment_is_a_hundredth_of_its_sum(self, frames: int) -> None:
@@ -75,7 +77,7 @@ class TestSegmentContext:
             expected[:, start : start + 100] = part.sum(axis=1, keepdims=True) / 100
         expected += x.mean(axis=1, keepdims=True)
         found = ISLANDS["cam"].compute(x, {"segment": 100.0, "valid": 0.0})
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     @pytest.mark.parametrize(("frames", "same"), [(100, True), (300, True), (99, False)])
     def test_the_rules_differ_only_where_a_segment_is_partial(
@@ -85,7 +87,7 @@ class TestSegmentContext:
         by_kernel, by_valid = (
             ISLANDS["cam"].compute(x, {"segment": 100.0, "valid": v}) for v in (0.0, 1.0)
         )
-        assert np.allclose(by_kernel, by_valid, **CLOSE) == same
+        assert np.allclose(by_kernel, by_valid, rtol=1e-11, atol=1e-11) == same
 
 
 def region(graph: Graph) -> Region:
@@ -238,8 +240,7 @@ class TestReadingSegments:
         assert isinstance(reason, Mismatch)
         assert reason.where == 'node 0 (AveragePool) -> "p"'
         assert reason.expected == "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1"
-        if found is not None:
-            assert reason.found == found
+        assert reason.found.startswith(found or "kernel (100,), stride (100,), pads (0, 0)")
 
     def test_what_differs_is_in_what_was_found(self, parse: Parse) -> None:
         """A reader must see the difference between expected and found."""

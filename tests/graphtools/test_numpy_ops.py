@@ -17,8 +17,10 @@ from graphtools.match import Role
 from graphtools.numpy_ops import NumpyOps
 from graphtools.tensors import Array
 
-# float64 against float64: only the order of a few hundred additions differs.
-CLOSE = {"rtol": 1e-11, "atol": 1e-11}
+
+def close(found: Array, expected: object) -> None:
+    """float64 against float64: only the order of a few hundred additions differs."""
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-11, atol=1e-11)
 
 
 class Held:
@@ -98,7 +100,7 @@ class TestConv:
             groups,
         )[0]
         assert found.shape == tuple(expected.shape)
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_takes_another_number_for_every_axis(self) -> None:
         x, weight = normal(0, 2, 9, 12), normal(1, 4, 2, 3, 5)
@@ -108,19 +110,19 @@ class TestConv:
         expected = functional.conv2d(
             torch_of(x), torch.from_numpy(weight), None, (2, 1), (0, 3), (1, 2)
         )[0]
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_reflects_at_the_edges_as_torch_does(self) -> None:
         x, weight = normal(0, 2, 9), normal(1, 4, 2, 5)
         found = ops(weight=weight).conv(x, "c", kernel=(5,), dilation=2, pad_mode="reflect")
         padded = functional.pad(torch_of(x), (4, 4), mode="reflect")
         expected = functional.conv1d(padded, torch.from_numpy(weight), dilation=2)[0]
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_a_vector_is_a_sequence_of_one_step(self) -> None:
         x, weight, bias = normal(0, 3), normal(1, 4, 3, 1), normal(2, 4)
         found = ops(weight=weight, bias=bias).conv(x, "c", kernel=(1,))
-        np.testing.assert_allclose(found, weight[:, :, 0] @ x + bias, **CLOSE)
+        close(found, weight[:, :, 0] @ x + bias)
 
     def test_a_stated_stride_stands_above_the_forwards(self) -> None:
         x, weight = normal(0, 2, 9), normal(1, 4, 2, 3)
@@ -133,9 +135,7 @@ class TestConv:
         x, v, g = normal(0, 2, 9), normal(1, 4, 2, 3), normal(2, 4, 1, 1)
         found = ops(weight_v=v, weight_g=g).conv(x, "c", kernel=(3,))
         weight = torch._weight_norm(torch.from_numpy(v), torch.from_numpy(g), 0)
-        np.testing.assert_allclose(
-            found, functional.conv1d(torch_of(x), weight, None, 1, 1)[0], **CLOSE
-        )
+        close(found, functional.conv1d(torch_of(x), weight, None, 1, 1)[0])
 
     def test_computes_float32_weights_in_float64(self) -> None:
         x, weight, bias = normal(0, 2, 9), normal(1, 4, 2, 3), normal(2, 4)
@@ -164,7 +164,7 @@ class TestNorms:
             *((torch.from_numpy(a) for a in (scale, bias)) if affine else (None, None)),
             eps=1e-3,
         )[0]
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
         assert o.used == {"n", "bn.eps"}
 
     def test_layer_norm_is_torchs_over_channels(self) -> None:
@@ -173,7 +173,7 @@ class TestNorms:
         expected = functional.layer_norm(
             torch_of(x).mT, (6,), torch.from_numpy(weight), torch.from_numpy(bias), 1e-3
         ).mT[0]
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_instance_norm_is_torchs_group_norm_of_one_channel_each(self) -> None:
         x, weight, bias = normal(0, 6, 9), normal(1, 6), normal(2, 6)
@@ -181,14 +181,12 @@ class TestNorms:
         expected = functional.group_norm(
             torch_of(x), 6, torch.from_numpy(weight), torch.from_numpy(bias), 1e-3
         )[0]
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
     def test_standardize_is_over_all_elements(self) -> None:
         x = normal(0, 40)
         found = ops().standardize(x, 1e-3)
-        np.testing.assert_allclose(
-            found, functional.layer_norm(torch_of(x), (40,), eps=1e-3)[0], **CLOSE
-        )
+        close(found, functional.layer_norm(torch_of(x), (40,), eps=1e-3)[0])
 
 
 class TestLinear:
@@ -203,7 +201,7 @@ class TestLinear:
             torch.from_numpy(weight),
             torch.from_numpy(bias) if has_bias else None,
         )
-        np.testing.assert_allclose(found.T, expected, **CLOSE)
+        close(found.T, expected)
 
     @pytest.mark.parametrize("shape", [(5,), (1, 5), (1,), ()])
     def test_subtract_takes_a_vector_or_one_number(self, shape: tuple[int, ...]) -> None:
@@ -217,7 +215,7 @@ class TestLinear:
         found = ops(value=value).weighted_sum(xs, "w")
         shares = torch.from_numpy(value).softmax(0)
         expected = (torch.from_numpy(np.stack(xs)) * shares[:, None, None]).sum(0)
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        close(found, expected)
 
 
 X = normal(7, 4, 9) * 5
@@ -242,6 +240,15 @@ UNARY: list[tuple[Callable[[NumpyOps], Array], Callable[[torch.Tensor], torch.Te
     (lambda o: o.concat([X, X[:2]]), lambda t: torch.cat([t, t[:, :2]], 1)),
     (lambda o: o.split(X, 2)[1], lambda t: t.chunk(2, 1)[1]),
     (lambda o: o.spread(X[:, 0], X), lambda t: t[..., :1].expand_as(t)),
+    (lambda o: o.subtract_value(X, 3 * X), lambda t: -2 * t),
+    (lambda o: o.stack([X, 2 * X]), lambda t: torch.stack([t, 2 * t], 1)),
+    (lambda o: o.unstack(X, 4)[2], lambda t: t[:, 2]),
+    # Channel c * size + j of a patch is sample j: the inverse of a pixel shuffle in one dimension.
+    (lambda o: o.patch(X, 3), lambda t: t.unfold(-1, 3, 3).transpose(-1, -2).reshape(1, 12, 3)),
+    (lambda o: o.unpatch(o.patch(X, 3), 3), lambda t: t),
+    (lambda o: o.unpatch(X, 2), lambda t: t.reshape(1, 2, 2, 9).mT.reshape(1, 2, 18)),
+    (lambda o: o.mask_padding(X), lambda t: t),
+    (lambda o: o.attention(X, X, X, 2, 1), lambda t: t),
     (lambda o: o.attention(X, X, X, 2), lambda t: functional.scaled_dot_product_attention(
         *[t.reshape(1, 2, 2, 9).mT] * 3).mT.reshape(1, 4, 9)),
 ]  # fmt: skip
@@ -253,7 +260,7 @@ def test_operations_without_weights_are_torchs(
 ) -> None:
     found, expected = ours(ops(constants={"bound": 2.5})), theirs(torch_of(X))[0]
     assert found.shape == tuple(expected.shape)
-    np.testing.assert_allclose(found, expected, **CLOSE)
+    close(found, expected)
 
 
 def test_sigmoid_does_not_overflow() -> None:
@@ -261,22 +268,48 @@ def test_sigmoid_does_not_overflow() -> None:
     np.testing.assert_allclose(found, [0.0, 0.5, 1.0], atol=1e-12)
 
 
+class TestCodebooks:
+    BOOK = normal(3, 8, 4)
+
+    def test_nearest_gives_codes_and_keeps_the_margins(self) -> None:
+        o = ops(value=self.BOOK)
+        codes = o.nearest(self.BOOK[[5, 0, 7]].T * 2.0, "book")
+        assert codes.tolist() == [5, 0, 7]
+        assert set(o.margins) == {"book"}
+        assert (o.margins["book"] > 0).all()
+
+    def test_lookup_gives_the_rows_as_they_are_stored(self) -> None:
+        found = ops(value=self.BOOK).lookup(np.array([5.0, 0.0, 5.0]), "book")
+        np.testing.assert_array_equal(found, self.BOOK[[5, 0, 5]].T)
+
+    def test_scale_is_one_factor_per_channel(self) -> None:
+        x, factor = normal(0, 4, 9), normal(1, 4)
+        np.testing.assert_array_equal(ops(value=factor).scale(x, "s"), x * factor[:, None])
+
+    @pytest.mark.parametrize(("valid", "kept"), [(None, 9), (9, 9), (20, 9), (6, 6), (0, 0)])
+    def test_frames_of_padding_are_masked(self, valid: int | None, kept: int) -> None:
+        o = NumpyOps(Held(), {}, valid_frames=valid)
+        found = o.mask_padding(X)
+        np.testing.assert_array_equal(found[:, :kept], X[:, :kept])
+        assert not found[:, kept:].any()
+
+
 class TestStatistics:
     def test_weighs_every_frame_alike_or_by_attention(self) -> None:
         x, weights = normal(0, 3, 8), np.random.default_rng(1).dirichlet(np.ones(8), 3)
         mean, std = np.split(ops().statistics(x, None, floor=0.0), 2)
-        np.testing.assert_allclose(mean, x.mean(1), **CLOSE)
-        np.testing.assert_allclose(std, x.std(1), **CLOSE)
+        close(mean, x.mean(1))
+        close(std, x.std(1))
         mean, std = np.split(ops().statistics(x, weights, floor=0.0), 2)
         for row in range(3):
             expected = np.average(x[row], weights=weights[row])
-            np.testing.assert_allclose(mean[row], expected, **CLOSE)
+            close(mean[row], expected)
             spread = np.cov(x[row], aweights=weights[row], ddof=0)
-            np.testing.assert_allclose(std[row], np.sqrt(spread), **CLOSE)
+            close(std[row], np.sqrt(spread))
 
     def test_the_variance_has_a_floor(self) -> None:
         found = ops().statistics(np.full((2, 5), 3.0), None, floor=0.25)
-        np.testing.assert_allclose(found, [3.0, 3.0, 0.5, 0.5], **CLOSE)
+        close(found, [3.0, 3.0, 0.5, 0.5])
 
 
 class TestStages:
@@ -374,6 +407,15 @@ B4 = normal(2, 4)
         ({}, lambda o: o.concat([normal(0, 4, 5), normal(0, 4)]), "concatenation"),
         ({}, lambda o: o.split(normal(0, 5), 2), "split in 2"),
         ({}, lambda o: o.attention(*[normal(0, 5, 4)] * 3, 2), "heads"),
+        ({}, lambda o: o.rotary(normal(0, 6, 4), 2, 10.0), "heads"),
+        ({}, lambda o: o.patch(normal(0, 2, 7), 3), "patch by 3"),
+        ({}, lambda o: o.unpatch(normal(0, 4, 7), 3), "unpatch by 3"),
+        ({}, lambda o: o.subtract_value(normal(0, 4), normal(0, 5)), "subtraction"),
+        ({}, lambda o: o.unstack(normal(0, 4), 3), "parts"),
+        ({"value": normal(0, 3)}, lambda o: o.scale(normal(0, 4, 9), "s"), "s does not fit"),
+        ({"value": normal(0, 8, 3)}, lambda o: o.nearest(normal(0, 4, 9), "s"), "s does not fit"),
+        ({"value": normal(0, 8, 3)}, lambda o: o.lookup(np.array([0, 8]), "s"), "code of s"),
+        ({"value": normal(0, 8, 3)}, lambda o: o.lookup(np.array([-1, 0]), "s"), "code of s"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_and_no_traceback_of_numpy(

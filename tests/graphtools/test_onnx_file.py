@@ -163,7 +163,7 @@ class TestCut:
 class TestConsistency:
     def test_two_producers_of_a_tensor_are_both_named(self, save: Save) -> None:
         text = "g (float[2] x) => (float[2] y) { h = Relu (x) h = Tanh (x) y = Relu (h) }"
-        with pytest.raises(NotAModelError, match="two nodes produce the tensor 'h'") as caught:
+        with pytest.raises(NotAModelError, match="the tensor 'h' is produced twice") as caught:
             load(save(text))
         assert caught.value.where == 'node 0 (Relu) -> "h" and node 1 (Tanh) -> "h"'
 
@@ -190,6 +190,34 @@ class TestConsistency:
         text = "g (float[2] x) => (float[2] z) { y = Relu (x) }"
         with pytest.raises(NotAModelError, match="nothing produces the output 'z'"):
             load(save(text))
+
+    @pytest.mark.parametrize(
+        "line", ["y = Relu ()", "y = Add (x)", 'y = Add (x, "")', "y = Conv (x)", "y = Conv (, x)"]
+    )
+    def test_a_node_without_the_inputs_that_it_needs_is_refused(
+        self, save: Save, line: str
+    ) -> None:
+        text = f"g (float[2] x) => (float[2] y) {{ {line.replace(chr(34) * 2, '')} }}"
+        with pytest.raises(NotAModelError, match="too few inputs") as caught:
+            load(save(text))
+        assert caught.value.where == f'node 0 ({line.split()[2]}) -> "y"'
+        assert "inputs and an output" in (caught.value.expected or "")
+
+    def test_a_node_with_more_inputs_than_it_takes_is_refused(self, save: Save) -> None:
+        text = "g (float[2] x) => (float[2] y) { y = Add (x, x, x) }"
+        with pytest.raises(NotAModelError, match="inputs"):
+            load(save(text))
+
+    def test_a_node_without_outputs_is_refused(self, save: Save) -> None:
+        proto = small(save)
+        proto.graph.node.append(onnx.NodeProto(op_type="Relu", input=["x"]))
+        with pytest.raises(NotAModelError, match="no output"):
+            load(save(proto))
+
+    @pytest.mark.parametrize("op", ["NoSuchOperator", "com.microsoft.Gelu"])
+    def test_of_unknown_ops_nothing_is_asked(self, save: Save, op: str) -> None:
+        text = f"g (float[2] x) => (float[2] y) {{ y = {op} () }}"
+        assert load(save(text)).nodes[0].op == op
 
     def test_a_model_without_outputs_is_refused(self, save: Save) -> None:
         proto = small(save)

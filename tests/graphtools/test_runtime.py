@@ -11,6 +11,7 @@ import pytest
 from graphtools.errors import UnsupportedError
 from graphtools.graph import Graph
 from graphtools.runtime import Runner, runtime_version
+from graphtools.tensors import Array
 
 Parse = Callable[..., Graph]
 
@@ -61,7 +62,7 @@ def test_a_model_that_onnxruntime_cannot_load_is_refused(parse: Parse) -> None:
 @pytest.mark.parametrize(
     "x", [np.ones((2, 5), np.float32), np.ones((2, 4), np.float64), np.ones(4, np.float32)]
 )
-def test_an_input_that_it_cannot_run_on_is_refused(parse: Parse, x: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_an_input_that_it_cannot_run_on_is_refused(parse: Parse, x: Array) -> None:
     graph = parse(TEXT)
     with pytest.raises(UnsupportedError, match="cannot run the model") as caught:
         Runner.of(graph.model, ["y"]).run({"x": x})

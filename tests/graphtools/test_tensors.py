@@ -25,6 +25,7 @@ from graphtools.tensors import (
     Load,
     Reshape,
     Transpose,
+    WeightNorm,
     Widen,
     widened,
 )
@@ -234,6 +235,24 @@ class TestFold:
             # Rounded once means half a unit in the last place; 2 % for the order of operations.
             unit = np.spacing(np.abs(found)).astype(np.float64)
             assert (np.abs(found - exact) / unit).max() <= 0.51
+
+
+class TestWeightNorm:
+    @pytest.mark.parametrize("shape", [(4, 3, 5), (4, 3)])
+    def test_is_torchs_over_the_first_axis_rounded_once(self, shape: tuple[int, ...]) -> None:
+        v, g = normal(0, *shape), normal(1, 4, *[1] * (len(shape) - 1))
+        exact = torch._weight_norm(torch.from_numpy(v).double(), torch.from_numpy(g).double(), 0)
+        found = WeightNorm(held("g", g), held("v", v)).read()
+        assert found.dtype == np.float32
+        unit = np.spacing(np.abs(found)).astype(np.float64)
+        # Half a unit in the last place; 2 % for the order of operations.
+        assert (np.abs(found - exact.numpy()) / unit).max() <= 0.51
+
+    def test_says_of_what(self) -> None:
+        recipe = WeightNorm(held("g", normal(0, 4, 1)), held("v", normal(1, 4, 3)))
+        assert recipe.origin() == "weight norm(g, v)"
+        assert [t.name for t in recipe.sources()] == ["g", "v"]
+        assert recipe.span() is None
 
 
 class TestOrigin:

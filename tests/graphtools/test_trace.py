@@ -127,6 +127,15 @@ def test_the_same_forward_gives_the_same_template() -> None:
     assert hash(TEMPLATE) == hash(trace(small))
 
 
+def test_a_codebook_is_one_slot_that_may_be_searched_and_read() -> None:
+    def forward(o: Ops[X], x: X) -> X:
+        return o.lookup(o.nearest(x, "book"), "book")
+
+    template = trace(forward)
+    assert [s.kind for s in template.slots()] == ["nearest"]
+    assert template.slots("lookup") == ()
+
+
 class TestMistakes:
     def test_a_slot_used_twice(self) -> None:
         def forward(o: Ops[X], x: X) -> X:

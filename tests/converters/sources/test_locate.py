@@ -1,0 +1,88 @@
+"""A ``--model`` argument that is a path: a file, or a folder with one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from converters.sources.locate import locate
+from graphtools.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "README.md").touch()
+    return tmp_path / "m"
+
+
+def test_a_file_is_itself(folder: Path) -> None:
+    (folder / "a.onnx").touch()
+    assert locate(str(folder / "a.onnx")) == folder / "a.onnx"
+
+
+def test_a_file_of_another_name_too(folder: Path) -> None:
+    (folder / "weights").touch()
+    assert locate(str(folder / "weights")) == folder / "weights"
+
+
+def test_a_path_that_does_not_exist_is_left_to_the_reader(tmp_path: Path) -> None:
+    for name in (tmp_path / "absent.onnx", tmp_path / "absent", Path("absent/model.onnx")):
+        assert locate(str(name)) == name
+
+
+def test_a_dangling_link_is_a_path(folder: Path) -> None:
+    (folder / "a").symlink_to(folder / "gone")
+    assert locate(str(folder / "a")) == folder / "a"
+
+
+def test_a_folder_with_one_model_is_that_model(folder: Path) -> None:
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "a.onnx").touch()
+    (folder / "onnx" / "a.onnx.data").touch()
+    assert locate(str(folder)) == folder / "onnx" / "a.onnx"
+
+
+def test_a_folder_with_several_lists_them(folder: Path) -> None:
+    for name in ("b.onnx", "a.onnx"):
+        (folder / name).touch()
+    with pytest.raises(UsageError, match="holds 2 models") as caught:
+        locate(str(folder))
+    assert caught.value.found == "a.onnx, b.onnx"
+    assert "--file" in str(caught.value.expected)
+    assert locate(str(folder), "b.onnx") == folder / "b.onnx"
+
+
+def test_a_checkpoint_beside_an_onnx_file_is_not_guessed(folder: Path) -> None:
+    (folder / "a.onnx").touch()
+    (folder / "model.safetensors").touch()
+    with pytest.raises(UsageError, match="holds 2 models"):
+        locate(str(folder))
+    assert locate(str(folder), "a.onnx") == folder / "a.onnx"
+
+
+def test_a_folder_with_none(folder: Path) -> None:
+    with pytest.raises(UsageError, match="holds no models") as caught:
+        locate(str(folder))
+    assert caught.value.found == "none"
+
+
+def test_a_file_that_the_folder_has_not(folder: Path) -> None:
+    (folder / "a.onnx").touch()
+    with pytest.raises(UsageError, match=r"has no b\.onnx"):
+        locate(str(folder), "b.onnx")
+
+
+@pytest.mark.parametrize("name", ["../a.onnx", "/etc/hostname", "README.md/../../a.onnx"])
+def test_a_file_outside_the_folder_is_not_taken(folder: Path, name: str) -> None:
+    (folder.parent / "a.onnx").touch()
+    (folder / "b.onnx").touch()
+    with pytest.raises(UsageError):
+        locate(str(folder), name)
+
+
+def test_a_file_option_beside_a_file_is_a_wrong_call(folder: Path) -> None:
+    (folder / "a.onnx").touch()
+    with pytest.raises(UsageError, match="--file goes with a folder"):
+        locate(str(folder / "a.onnx"), "a.onnx")
