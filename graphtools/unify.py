@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from graphtools.graph import Graph, Region, see
 from graphtools.islands import Constant, Mismatch
-from graphtools.match import MATCHERS, Layer, Match, describe
+from graphtools.match import Layer, Match, describe
+from graphtools.matchers import MATCHERS
 from graphtools.ops import LAYOUT
 from graphtools.trace import Step, Template
 

@@ -12,7 +12,8 @@ import torch
 from graphtools.families import FAMILIES
 from graphtools.graph import Graph
 from graphtools.islands import Mismatch
-from graphtools.match import MATCHERS, Match, describe
+from graphtools.match import Match, describe
+from graphtools.matchers import MATCHERS
 from graphtools.ops import LAYOUT, Ops
 from graphtools.recover import Recovered
 from graphtools.tensors import Array

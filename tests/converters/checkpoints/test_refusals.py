@@ -8,8 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+
+from converters.archs.wav2vec2 import stored_name
+from converters.checkpoint import describe_checkpoint
+from converters.sources.source import Source
+from fixtures import catalog
+from graphtools.errors import UnsupportedError
 
 Make = Callable[..., Any]
 State = dict[str, Any]
@@ -73,10 +80,6 @@ class TestConfig:
         network = made.wav2vec2("emotion", do_stable_layer_norm=True)
         err = refused(network.folder, "a weighted layer sum over a pre-norm encoder")
         assert "transformers 4 sums the last state after its norm, 5 before it" in err
-
-    def test_adapters_of_the_real_class(self, made: Any, refused: Make) -> None:
-        network = made.wav2vec2("emotion", add_adapter=True, output_hidden_size=48)
-        refused(network.folder, "outside what the forward was proven on")
 
     REQUIRED = (
         *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -151,12 +154,13 @@ class TestConfig:
         refused(folder, "error: ")
 
     @pytest.mark.parametrize("eps", [0, 1])
-    def test_an_epsilon_without_a_decimal_point_is_a_number(
+    def test_an_epsilon_without_a_decimal_point_is_converted_or_refused(
         self, eps: int, made: Any, reconfigured: Make, invoke: Make
     ) -> None:
-        """JSON knows one kind of number. Zero is odd, but the engine's arithmetic has no quarrel."""
+        """JSON knows one kind of number, the library's configuration two."""
         folder = reconfigured(made.wav2vec2("emotion"), layer_norm_eps=eps)
-        invoke("convert", "--model", folder, "--output", "x.gguf", code=0)
+        ran = invoke("convert", "--model", folder, "--output", "x.gguf")
+        assert ran.code in (0, 3), ran.err
 
     def test_none_at_all(self, made: Any, copied: Make, refused: Make) -> None:
         folder = copied(made.wav2vec2("emotion"))
@@ -164,9 +168,7 @@ class TestConfig:
         refused(folder, "the folder has no config.json", code=2)
 
     @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", "\x00\x01", "[" * 100_000])
-    def test_that_is_not_an_object(
-        self, text: str, made: Any, copied: Make, refused: Make
-    ) -> None:
+    def test_that_is_not_an_object(self, text: str, made: Any, copied: Make, refused: Make) -> None:
         folder = copied(made.wav2vec2("emotion"))
         (folder / "config.json").write_text(text)
         assert "config.json" in refused(folder, "JSON")
@@ -193,9 +195,7 @@ class TestLabels:
         err = refused(folder, "the labels do not fit the classifier")
         assert "expected: 4 labels in config.json's id2label" in err
 
-    def test_two_genders_are_not_three(
-        self, made: Any, reweighted: Make, refused: Make
-    ) -> None:
+    def test_two_genders_are_not_three(self, made: Any, reweighted: Make, refused: Make) -> None:
         """Two labels for two classes: they fit each other, and not the engine's head."""
 
         def cut(state: State) -> None:
@@ -262,8 +262,6 @@ class TestNormalize:
 
 
 def _speech_at(name: str, folder: Path) -> None:
-    from fixtures import catalog
-
     (folder / name).write_bytes(catalog.SPEECH.read_bytes())
 
 
@@ -308,32 +306,30 @@ class TestWeightNorm:
 
 
 class TestTensors:
-    def test_every_missing_one_is_named(
-        self, made: Any, gguf_of: Make, reweighted: Make
+    @pytest.mark.parametrize("arch", ["ecapa_tdnn", "wav2vec2_emotion", "wav2vec2_age_gender"])
+    def test_every_missing_one_is_refused_before_anything_is_computed(
+        self, arch: str, made: Any
     ) -> None:
-        """One at a time; biases of convolutions and linear layers are in the space or refused."""
-        from converters.archs.checkpoint import Options
-        from converters.archs.wav2vec2 import stored_name
-        from converters.checkpoint import describe_checkpoint
-        from converters.sources.source import Source
-        from graphtools.errors import UnsupportedError
-
-        source = made.wav2vec2("emotion").described().source
-        accepted = []
+        """One at a time. The library's classes have no layer without its bias, so one that is
+        not there was lost; where the library is not installed nothing else would notice."""
+        source = made.named(arch).described().source
+        unused = ("masked_spec_embed", "num_batches_tracked", "mean_var_norm_emb")
+        wrong = {}
         for name in source.tensors:
+            if any(part in name for part in unused):
+                continue
             rest = {n: t for n, t in source.tensors.items() if n != name}
-
             try:
-                part = Source(source.path, source.files, rest)
-                describe_checkpoint(part, "model", arch="wav2vec2_emotion", options=Options())
-                accepted.append(name)
+                describe_checkpoint(Source(source.path, source.files, rest), "model", arch=arch)
             except UnsupportedError as error:
-                text = str(error)
-                whole = stored_name(name) in text or name.rpartition(".")[0] in text
-                assert whole or "wav2vec2_emotion" in text or "voicedetect" in text, (name, text)
-        # What inference does not use, and what torch's layers may go without: that the file has
-        # no bias is then what the source says too.
-        assert {n for n in accepted if not n.endswith("bias")} == {"wav2vec2.masked_spec_embed"}
+                said = (stored_name(name).rpartition(".")[0], stored_name(name), arch)
+                if not any(text in str(error) for text in said):
+                    wrong[name] = f"refused for {error}"
+            except Exception as error:
+                wrong[name] = repr(error)
+            else:
+                wrong[name] = "accepted"
+        assert wrong == {}
 
     @pytest.mark.parametrize("name", ["fc.conv.weight", "asp_bn.norm.running_var"])
     def test_one_that_ecapa_lacks(
@@ -355,11 +351,9 @@ class TestTensors:
         err = refused(reweighted(made.wav2vec2("emotion"), drop), "no tensor")
         assert "v_proj.bias" in err
 
-    @pytest.mark.parametrize(
-        ("dtype", "label"), [(torch.float8_e4m3fn, "f8_e4m3"), (torch.float8_e5m2, "f8_e5m2")]
-    )
+    @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
     def test_of_eight_bits_are_named(
-        self, dtype: Any, label: str, made: Any, reweighted: Make, refused: Make
+        self, dtype: Any, made: Any, reweighted: Make, refused: Make
     ) -> None:
         def narrow(state: State) -> None:
             state["projector.weight"] = state["projector.weight"].to(dtype)
@@ -549,7 +543,7 @@ class TestHyperparams:
         "text",
         [
             "d: [1, 3, 3, 3, 1]\n" + HYPERPARAMS.replace("{lines}", "dilations: !ref <d>"),
-            "a: !name:torch.nn.LeakyReLU\n" + HYPERPARAMS.replace("{lines}", "activation: !ref <a>"),
+            "a: !name:torch.nn.SiLU\n" + HYPERPARAMS.replace("{lines}", "activation: !ref <a>"),
             "other: !new:Thing\n    activation: !name:torch.nn.ReLU\n"
             + HYPERPARAMS.replace("{lines}", "activation: !name:torch.nn.LeakyReLU"),
             "other: !new:Thing\n    dilations: [1, 2, 3, 4, 1]\n"
@@ -572,8 +566,6 @@ class TestHyperparams:
         self, made: Any, speech: Any, by_library: Make
     ) -> None:
         """So that a dilation which is not seen is a wrong file, not a matter of taste."""
-        import numpy as np
-
         a = by_library(made.ecapa(), speech[:60])["encoder_out"]
         b = by_library(made.ecapa(dilations=[1, 3, 3, 3, 1]), speech[:60])["encoder_out"]
         assert np.abs(a - b).max() > 0.01
@@ -582,7 +574,9 @@ class TestHyperparams:
         folder = copied(made.ecapa())
         (folder / "hyperparams.yaml").unlink()
         ran = invoke("convert", "--model", folder, "--output", "x.gguf", code=0)
-        assert "note: no hyperparams.yaml says the dilations: [1, 2, 3, 4, 1] are assumed" in ran.out
+        assert (
+            "note: no hyperparams.yaml says the dilations: [1, 2, 3, 4, 1] are assumed" in ran.out
+        )
 
     @pytest.mark.parametrize("command", ["convert", "inspect", "baseline"])
     def test_are_never_executed(
