@@ -43,5 +43,5 @@ def all_rows() -> dict[str, tuple[Row, ...]]:
     from converters import baseline, goldens
     from converters.archs import ARCHS
 
-    rows = {arch.name: arch.rows for arch in ARCHS}
+    rows = {arch.name: arch.all_rows for arch in ARCHS}
     return rows | {baseline.ARCHITECTURE: (*baseline.ROWS, *goldens.ROWS)}

@@ -41,7 +41,7 @@ def _schema() -> str:
         "`i32` INT32.",
     ]
     for arch in ARCHS:
-        lines += ["", f"## `{arch.name}`", "", *_table(arch.rows)]
+        lines += ["", f"## `{arch.name}`", "", *_table(arch.all_rows)]
     lines += ["", f"## `{ARCHITECTURE}` (goldens)", "", *_table(all_rows()[ARCHITECTURE])]
     return "\n".join(lines) + "\n"
 

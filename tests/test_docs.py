@@ -1,0 +1,110 @@
+"""The documentation tells the truth: generated pages are current, and every command runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures import catalog
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_MODULE = """
+import torch
+def encoder():
+    module = torch.nn.Module()
+    module.layers = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.GELU())
+    module.forward = lambda x: module.layers(x)
+    return module
+"""
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The graphtools lines of a page's sh blocks, and of the examples in help texts."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    found = [shlex.split(line, comments=True) for line in lines if line.startswith("graphtools ")]
+    return [c for c in found if c[1] not in ("[OPTIONS]",)]
+
+
+def test_the_generated_pages_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path, text in module.pages().items():
+        assert path.read_text() == text, f"run python docs/generate.py: {path.name} is old"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([\w./]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has what the documentation's commands name."""
+    from safetensors.numpy import save_file
+
+    from fixtures import checkpoints
+
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copy(catalog.path("resnet34_tiny"), folder / "model.onnx")
+    shutil.copy(catalog.SPEECH, folder / "clip.wav")
+    checkpoints.save_ecapa(checkpoints.ecapa(), folder / "spkrec-ecapa-voxceleb")
+    shutil.copytree(folder / "spkrec-ecapa-voxceleb", folder / "checkpoint_folder")
+    for head in ("emotion", "age_gender"):
+        config = checkpoints.wav2vec2_config(use_weighted_layer_sum=head == "emotion")
+        module = checkpoints.wav2vec2(head, config)
+        checkpoints.save_wav2vec2(module, config, folder / head)
+    (folder / "my_models.py").write_text(_MODULE)
+    rng = np.random.default_rng(0)
+    np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
+    weights = {"layers.0.weight": (4, 8), "layers.0.bias": (4,)}
+    save_file(
+        {name: rng.normal(size=shape).astype(np.float32) for name, shape in weights.items()},
+        folder / "encoder.safetensors",
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_shown_runs(page: Path, workplace: Path) -> None:
+    run(shlex.split("graphtools convert --model model.onnx --output model.gguf"), workplace)
+    for command in commands(page):
+        # The default models are on the hub, which a test does not ask.
+        for flag, folder in (("--analyze", "emotion"), ("--age-gender", "age_gender")):
+            if flag in command and "--model" not in command:
+                command = [*command, "--model", folder]
+        run(command, workplace)
+
+
+def test_the_pages_show_commands() -> None:
+    assert len(commands(ROOT / "README.md")) >= 5
+    assert sum(len(commands(page)) for page in PAGES) >= 15
+
+
+def run(command: list[str], folder: Path) -> None:
+    tool = [sys.executable, "-c", "from converters.cli import main; main()"]
+    done = subprocess.run(
+        [*tool, *command[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
