@@ -106,10 +106,10 @@ def _require_storable(manifest: Manifest) -> None:
         )
     for tensor in manifest.tensors:
         size = len(tensor.name.encode()) if is_utf8(tensor.name) else 0
-        if not 0 < size <= MAX_NAME_BYTES:
+        if not 0 < size <= MAX_NAME_BYTES or any(ord(c) < 32 for c in tensor.name):
             raise UnsupportedError(
                 f"the tensor name {tensor.name!a} cannot be stored",
-                expected=f"1 to {MAX_NAME_BYTES} bytes (ggml's limit)",
+                expected=f"1 to {MAX_NAME_BYTES} bytes (ggml's limit), no control characters",
                 found=f"{size} bytes of UTF-8",
                 todo="export the model with shorter parameter names",
             )

@@ -73,6 +73,9 @@ def _conv_weights(
     stride = node.integers("strides", (1,) * axes)
     spread = node.integers("dilations", (1,) * axes)
     pads = node.integers("pads", (0,) * 2 * axes)
+    if (len(stride), len(spread), len(pads)) != (axes, axes, 2 * axes):
+        found = f"strides {stride}, dilations {spread}, pads {pads} for {axes} axes"
+        return Mismatch(str(node), expected, found)
     auto = node.text("auto_pad", "NOTSET")
     if auto == "VALID":
         pads = (0,) * 2 * axes

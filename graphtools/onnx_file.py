@@ -152,26 +152,29 @@ def _require_consistent(model: Model) -> None:
 
 def _require_operands(model: Model, node: Node) -> None:
     """A standard op has the inputs that it cannot do without, and an output."""
-    least = _least_inputs(node.op, model.opset.get("", 1))
+    least, most = _input_counts(node.op, model.opset.get("", 1))
     have = len(node.inputs) if all(node.inputs[:least]) else 0
-    if have < least or not any(node.outputs):
+    if not least <= have <= most or not any(node.outputs):
         raise NotAModelError(
-            f"a node has too few inputs or no output: {node.op}",
+            f"a node has not the inputs and outputs of its kind: {node.op}",
             file=model.path,
             where=str(node),
-            expected=f"{least} inputs and an output",
+            expected=f"{least} to {most} inputs and an output",
             found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
             todo="the export is broken: make it again",
         )
 
 
 @cache
-def _least_inputs(op: str, opset: int) -> int:
-    """How many inputs a standard op needs; 0 for ops that this onnx does not know."""
-    try:
-        return int(onnx.defs.get_schema(op, opset, "").min_input)
-    except onnx.defs.SchemaError:
-        return 0
+def _input_counts(op: str, opset: int) -> tuple[int, int]:
+    """The fewest and most inputs of a standard op; any number for ops that onnx does not know."""
+    for version in (min(opset, onnx.defs.onnx_opset_version()), onnx.defs.onnx_opset_version()):
+        try:
+            schema = onnx.defs.get_schema(op, version, "")
+        except onnx.defs.SchemaError:
+            continue
+        return int(schema.min_input), int(schema.max_input)
+    return 0, 2**31
 
 
 def _value(value: onnx.ValueInfoProto) -> Value:

@@ -122,5 +122,7 @@ def _convs_by_spine(graph: Graph, spine: list[int]) -> dict[int, list[tuple[int,
         if node.op == "Conv" and walk:
             weight = constant(graph, node.inputs[1])
             kernel = weight.shape[-1] if weight is not None and weight.shape else 0
-            found.setdefault(top, []).append((kernel, max(node.integers("strides", (1,)))))
+            found.setdefault(top, []).append(
+                (kernel, max(node.integers("strides", (1,)), default=1))
+            )
     return found
