@@ -23,7 +23,7 @@ from graphtools.recover import NearMiss, Recovered, recover
 if TYPE_CHECKING:
     from converters.archs.checkpoint import Options
     from converters.checkpoint import CheckpointProof
-    from converters.proof import Proof
+    from converters.proof_result import Proof
 
 __all__ = ["Conversion", "Verify", "convert", "describe", "require_arch", "require_recovered"]
 

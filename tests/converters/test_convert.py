@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from converters.convert import convert, describe, require_recovered
-from converters.proof import Proof
+from converters.proof_result import Proof
 from fixtures import catalog
 from graphtools.errors import (
     MissError,

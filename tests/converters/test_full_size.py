@@ -16,7 +16,7 @@ from converters.baseline import baseline
 from converters.compare import local_error
 from converters.convert import convert
 from converters.probes import probes
-from converters.proof import GATE, Proof
+from converters.proof_result import GATE, Proof
 from converters.replay import Replay, replay
 from fixtures import catalog
 from graphtools.errors import MissError

@@ -17,7 +17,8 @@ from onnx import numpy_helper
 
 from converters.convert import convert
 from converters.manifest import Entry, Manifest
-from converters.proof import GATE, MIN_COSINE, Proof, prove
+from converters.proof import prove
+from converters.proof_result import GATE, MIN_COSINE, Proof
 from fixtures import catalog
 from graphtools.errors import UnprovenError, UnsupportedError
 from graphtools.tensors import DType, Held, LazyTensor
