@@ -14,8 +14,15 @@ __all__ = ["SAMPLE_RATE", "read_audio"]
 SAMPLE_RATE = 16000
 
 
-def read_audio(path: Path | str) -> npt.NDArray[np.float32]:
-    """The samples ``[n]`` of a 16 kHz mono file; integer formats are scaled to [-1, 1].
+def read_audio(
+    path: Path | str, rate: int = SAMPLE_RATE, channels: int = 1
+) -> npt.NDArray[np.float32]:
+    """The samples of a file, ``[n]``, or ``[channels, n]`` of more than one channel; integer
+    formats are scaled to [-1, 1].
+
+    Args:
+        path: the clip.
+        rate, channels: what it has to have.
 
     Raises:
         UsageError: there is no such file.
@@ -28,7 +35,7 @@ def read_audio(path: Path | str) -> npt.NDArray[np.float32]:
     if not path.is_file():
         raise UsageError("no such file", file=path, todo="check the path of the clip")
     try:
-        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        samples, found = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
         raise UnsupportedError(
             "the file cannot be read as audio",
@@ -36,13 +43,15 @@ def read_audio(path: Path | str) -> npt.NDArray[np.float32]:
             found=str(error).splitlines()[0],
             todo="convert it to a 16 kHz mono WAV: sox IN -r 16000 -c 1 -b 16 OUT.wav",
         ) from error
-    channels = samples.shape[1]
-    if rate != SAMPLE_RATE or channels != 1:
+    given = samples.shape[1]
+    if found != rate or given != channels:
         raise UnsupportedError(
-            "the clip is not 16 kHz mono, and resampling must not be guessed",
+            f"the clip is not {rate // 1000 if rate % 1000 == 0 else rate / 1000:g} kHz "
+            f"{'mono' if channels == 1 else f'with {channels} channels'}, and resampling must not "
+            "be guessed",
             file=path,
-            expected=f"{SAMPLE_RATE} Hz, 1 channel",
-            found=f"{rate} Hz, {channels} channel{'s' if channels > 1 else ''}",
-            todo=f"convert it: sox {path.name} -r 16000 -c 1 -b 16 OUT.wav",
+            expected=f"{rate} Hz, {channels} channel{'s' if channels > 1 else ''}",
+            found=f"{found} Hz, {given} channel{'s' if given > 1 else ''}",
+            todo=f"convert it: sox {path.name} -r {rate} -c {channels} -b 16 OUT.wav",
         )
-    return np.ascontiguousarray(samples[:, 0])
+    return np.ascontiguousarray(samples[:, 0] if channels == 1 else samples.T)

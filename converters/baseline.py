@@ -14,7 +14,7 @@ from converters.archs import arch_of_family
 from converters.archs.checkpoint import Options
 from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
-from converters.checkpoint import describe_checkpoint
+from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
 from converters.emit import emit
 from converters.frontend import log_mel, mean_subtracted
@@ -23,7 +23,7 @@ from converters.reference import reference_for
 from converters.replay import Replay
 from converters.schema import Row
 from converters.sources.locate import is_checkpoint
-from converters.sources.source import Source, open_source
+from converters.sources.source import open_source
 from graphtools.errors import UnsupportedError
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
@@ -31,7 +31,7 @@ from graphtools.onnx_file import load
 from graphtools.runtime import Runner, runtime_version
 from graphtools.tensors import Array, DType, Held, LazyTensor
 
-__all__ = ["ARCHITECTURE", "ROWS", "Baseline", "baseline"]
+__all__ = ["ARCHITECTURE", "ROWS", "Baseline", "baseline", "file_sha256"]
 
 ARCHITECTURE = "voicedetect-baseline"
 
@@ -130,7 +130,7 @@ def baseline(
 
     Args:
         model: an ONNX file, or a checkpoint's folder or file.
-        audio: 16 kHz, mono.
+        audio: 16 kHz, mono; for a codec at its own rate and channels.
         output: the GGUF to write.
         name: stored as ``general.name``; the model's path by default.
         arch: the architecture that the model is asserted to be.
@@ -141,13 +141,18 @@ def baseline(
         UnsupportedError: the model or the clip does not fit.
         MissingDependencyError: a checkpoint, and its library is not installed.
     """
-    samples = read_audio(audio)
     title = name or str(model)
     run: _Run
     if is_checkpoint(model):
-        run = _library_run(open_source(model), title, arch, options)
+        described = describe_checkpoint(open_source(model), title, arch=arch, options=options)
+        if described.arch.inverse is not None:
+            from converters.codec_baseline import codec_baseline
+
+            return codec_baseline(described.manifest, described.source, audio, output)
+        run = _library_run(described)
     else:
         run = _onnx_run(model, title, arch, seg_pool, audio)
+    samples = read_audio(audio)
     replay = run.replay
     if replay.takes_samples:
         values, goldens = samples, {}
@@ -172,9 +177,9 @@ def baseline(
     weights = replay.network.stage_weights()
     keys: dict[str, object] = {
         "arch": replay.arch.name,
-        "model_sha256": ",".join(_sha256(file) for file in run.files),
+        "model_sha256": ",".join(file_sha256(file) for file in run.files),
         "audio_name": audio.name,
-        "audio_sha256": _sha256(audio),
+        "audio_sha256": file_sha256(audio),
         "reference": run.reference,
         **({"seg_pool": run.rule} if run.rule else {}),
         "stages": tuple(noise),
@@ -231,13 +236,14 @@ def _onnx_run(
     return _Run(replay, f"onnxruntime {runtime_version()}", (model,), stages, rule)
 
 
-def _library_run(source: Source, title: str, arch: str | None, options: Options | None) -> _Run:
-    described = describe_checkpoint(source, title, arch=arch, options=options)
+def _library_run(described: Described) -> _Run:
+    source, arch = described.source, described.arch
     replay = Replay.of(described.manifest)
-    reference = reference_for(described.arch.family)
-    library = reference.library()
-    stages = reference.stages(source, described.arch.name, replay.normalize)
-    return _Run(replay, library, source.files, stages)
+    reference = reference_for(arch.family)
+    if reference is None:
+        raise UnsupportedError(f"no library computes the goldens of {arch.name}")
+    stages = reference.stages(source, arch.name, replay.normalize)
+    return _Run(replay, reference.library(), source.files, stages)
 
 
 def _fbank_or_head(replay: Replay, outputs: Mapping[str, Array]) -> dict[str, object]:
@@ -275,6 +281,7 @@ def _held(name: str, values: Array) -> LazyTensor:
     return LazyTensor(name, array.shape, DType.F32, Held(name, array))
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """The digest of a file's bytes, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -135,13 +135,14 @@ def _write(manifest: Manifest, path: Path) -> list[int]:
             else:
                 writer.add_key_value(entry.key, entry.value, GGUFValueType[_TYPES[entry.type]])
         for tensor in manifest.tensors:
-            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
+            stored = np.dtype(np.int32 if tensor.dtype is DType.I32 else np.float32)
+            writer.add_tensor_info(tensor.name, tensor.shape, stored, 4 * tensor.size)
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         checksums = []
         for tensor in manifest.tensors:
-            values = widened(tensor).read()
+            values = (tensor if tensor.dtype is DType.I32 else widened(tensor)).read()
             checksums.append(_checksum(values))
             writer.write_tensor_data(values)
         return checksums
@@ -162,7 +163,8 @@ def _require_same(manifest: Manifest, path: Path, checksums: list[int]) -> None:
     if [t.name for t in back.tensors] != [t.name for t in manifest.tensors]:
         raise _differs(path, "the list of tensors", len(manifest.tensors), len(back.tensors))
     for tensor, stored, checksum in zip(manifest.tensors, back.tensors, checksums, strict=True):
-        if stored.shape != tensor.shape or stored.dtype is not DType.F32:
+        dtype = DType.I32 if tensor.dtype is DType.I32 else DType.F32
+        if stored.shape != tensor.shape or stored.dtype is not dtype:
             raise _differs(path, f"the tensor {tensor.name!r}", tensor.shape, stored.shape)
         if _checksum(stored.read()) != checksum:
             raise _differs(path, f"the bytes of {tensor.name!r}", "those read", "others")

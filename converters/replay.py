@@ -59,12 +59,15 @@ def replay(path: Path | str, values: Array) -> ReplayResult:
     Args:
         path: the manifest GGUF.
         values: mean-subtracted features ``[frames, n_mels]``; for the wav2vec 2.0 heads samples
-            ``[n]`` at 16 kHz in [-1, 1].
+            ``[n]`` at 16 kHz in [-1, 1]; for a codec samples ``[n]`` or ``[channels, n]`` at its
+            own rate, or integer codes ``[quantizers, frames]``, which are decoded.
 
     Raises:
         UnsupportedError: the file is none of ours, or the input does not fit.
     """
     network = Replay.of(gguf_file.read(path))
+    if network.arch.inverse is not None:
+        return _codec_replay(network.manifest, values)
     network.require_fits(values)
     outputs: dict[str, Array] = {}
 
@@ -87,14 +90,30 @@ def replay(path: Path | str, values: Array) -> ReplayResult:
     return ReplayResult(outputs, len(values))
 
 
+def _codec_replay(manifest: Manifest, values: Array) -> ReplayResult:
+    """Integers are codes to decode, anything else samples to encode."""
+    from converters.codec import codec_of
+
+    codec = codec_of(manifest)
+    if values.dtype.kind in "iu":
+        return ReplayResult({"decoded": codec.decode(values).output}, values.shape[-1])
+    return ReplayResult({"codes": codec.encode(values).output}, values.shape[-1])
+
+
 def audio_input(gguf: Path | str, audio: Path | str) -> Array:
     """What the network in ``gguf`` takes of a 16 kHz mono clip.
 
     Raises:
         UnsupportedError: the clip has another rate or more channels.
     """
+    network = Replay.of(gguf_file.read(gguf))
+    if network.arch.inverse is not None:
+        from converters.codec import codec_of
+
+        codec = codec_of(network.manifest)
+        return read_audio(audio, codec.sample_rate, codec.channels)
     samples = read_audio(audio)
-    if Replay.of(gguf_file.read(gguf)).takes_samples:
+    if network.takes_samples:
         return samples
     return mean_subtracted(log_mel(samples))
 

@@ -13,12 +13,14 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("gguf", type=click.Path(path_type=Path))
-@click.option("--audio", metavar="WAV", help="Clip: 16 kHz, mono.")
+@click.option(
+    "--audio", metavar="WAV", help="Clip: 16 kHz, mono; for a codec at its own rate and channels."
+)
 @click.option(
     "--input",
     "features",
     metavar="NPY",
-    help="Mean-subtracted features [frames, n_mels], or samples [n].",
+    help="Mean-subtracted features [frames, n_mels], samples [n], or a codec's codes.",
 )
 @json_option
 def command(gguf: Path, audio: str | None, features: str | None, as_json: bool) -> None:
@@ -39,5 +41,7 @@ def command(gguf: Path, audio: str | None, features: str | None, as_json: bool) 
         print_json(done.to_json())
         return
     for name, value in done.outputs.items():
-        click.echo(f"{name} [{len(value)}]:")
-        click.echo(" ".join(f"{v:.6f}" for v in value))
+        click.echo(f"{name} {list(value.shape)}:")
+        form = "{}" if value.dtype.kind in "iu" else "{:.6f}"
+        for row in value.reshape(-1, value.shape[-1]):
+            click.echo(" ".join(form.format(v) for v in row))

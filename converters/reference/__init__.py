@@ -33,6 +33,9 @@ class Reference(Protocol):
     stage by name, float32 without a batch axis."""
 
 
-def reference_for(family: str) -> Reference:
-    """The reference of a torch family; nothing heavy is imported yet."""
+def reference_for(family: str) -> Reference | None:
+    """The reference of a torch family, nothing heavy imported yet; None where no published
+    package has the model's code."""
+    if family not in _MODULES:
+        return None
     return cast(Reference, importlib.import_module(f"{__name__}.{_MODULES[family]}"))
