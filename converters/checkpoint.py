@@ -125,6 +125,8 @@ def describe_checkpoint(
             configurations that the forward was proven on.
     """
     options = options or Options()
+    if options.strip_prefix:
+        source = source.without_prefix(options.strip_prefix)
     found = [a for a in ARCHS if a.claims is not None and a.claims(source.shapes)]
     known = ", ".join(a.name for a in ARCHS if a.claims is not None)
     if len(found) != 1 or (arch is not None and arch != found[0].name):

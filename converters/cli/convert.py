@@ -35,6 +35,9 @@ __all__ = ["command"]
     help="Accept this key although nothing shows that its value is right (repeatable).",
 )
 @click.option("--strict", is_flag=True, help="Fail on any entry of a checkpoint without a place.")
+@click.option(
+    "--strip-prefix", default="", metavar="PREFIX", help="Taken off every name of a checkpoint."
+)
 @json_option
 def command(
     chosen: ChosenModel,
@@ -42,6 +45,7 @@ def command(
     verify: Verify,
     allow_unproven: tuple[str, ...],
     strict: bool,
+    strip_prefix: str,
     as_json: bool,
 ) -> None:
     """Write the manifest GGUF of a model and prove it: an ONNX export against onnxruntime, a
@@ -65,7 +69,7 @@ def command(
         arch=chosen.arch,
         verify=verify,
         allow_unproven=allow_unproven,
-        options=Options(do_normalize=chosen.do_normalize, strict=strict),
+        options=Options(chosen.do_normalize, strip_prefix, strict),
     )
     if as_json:
         print_json(done.to_json())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,27 @@ class Source:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.tensors.items()}
+
+    def without_prefix(self, prefix: str) -> Source:
+        """The same checkpoint with ``prefix`` taken off every name that has it.
+
+        Raises:
+            UsageError: no name has it.
+            UnsupportedError: two names would become one.
+        """
+        if not any(name.startswith(prefix) for name in self.tensors):
+            raise UsageError(
+                f"no tensor's name begins with {prefix!r}",
+                found=next(iter(self.tensors), "no tensors"),
+                todo="leave --strip-prefix out, or name the prefix that is there",
+            )
+        tensors = {}
+        for name, tensor in self.tensors.items():
+            short = name.removeprefix(prefix)
+            if short in tensors:
+                raise UnsupportedError(f"two tensors would be called {short!r}", file=self.path)
+            tensors[short] = tensor.named(short)
+        return replace(self, tensors=tensors)
 
     def json(self, name: str) -> dict[str, Any] | None:
         """A JSON object beside the weights; None where there is no such file.

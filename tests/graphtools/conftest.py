@@ -18,8 +18,13 @@ from onnx import numpy_helper
 
 from fixtures import catalog
 from graphtools.graph import Graph, build
+from graphtools.islands import Mismatch
+from graphtools.match import Match
+from graphtools.matchers import MATCHERS
 from graphtools.onnx_file import load
+from graphtools.ops import Ops
 from graphtools.recover import Recovered, recover
+from graphtools.trace import Traced, trace
 
 
 def model_of(text: str, opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
@@ -102,6 +107,44 @@ def changed() -> Callable[..., Graph]:
         return build(replace(graph.model, nodes=tuple(nodes)))
 
     return change
+
+
+def _read(
+    graph: Graph, forward: Callable[[Ops[Traced], Traced], Traced], tensor: str = "y"
+) -> list[Match] | Mismatch:
+    step = trace(forward).steps[-1]
+    return MATCHERS[step.kind](graph, step, tensor)
+
+
+@pytest.fixture
+def read() -> Callable[..., list[Match] | Mismatch]:
+    """``read(graph, forward, "y")``: what the last step of a forward finds at a tensor."""
+    return _read
+
+
+@pytest.fixture
+def hit() -> Callable[..., Match]:
+    """``hit(graph, forward, "y")``: the only way to read the last step of a forward there."""
+
+    def only(*arguments: Any) -> Match:
+        found = _read(*arguments)
+        assert not isinstance(found, Mismatch), found
+        (match,) = found
+        return match
+
+    return only
+
+
+@pytest.fixture
+def miss() -> Callable[..., Mismatch]:
+    """``miss(graph, forward, "y")``: why the last step of a forward is not there."""
+
+    def why(*arguments: Any) -> Mismatch:
+        found = _read(*arguments)
+        assert isinstance(found, Mismatch), found
+        return found
+
+    return why
 
 
 @contextmanager

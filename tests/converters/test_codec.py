@@ -1,0 +1,214 @@
+"""The MOSS codecs, against a small checkpoint with what the published model code computes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from gguf import GGUFReader, GGUFValueType
+from safetensors.numpy import load_file, save_file
+
+from converters.archs.checkpoint import Options
+from converters.archs.moss import stage_table
+from converters.baseline import baseline
+from converters.checkpoint import describe_checkpoint
+from converters.codec import codec_of
+from converters.convert import convert
+from converters.gguf_file import read
+from converters.manifest import Manifest
+from converters.sources.source import open_source
+from graphtools.errors import UnsupportedError
+
+TINY = Path(__file__).parents[2] / "fixtures" / "moss_tiny"
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    return np.load(TINY / "expected.npz")
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("moss") / "moss.gguf"
+    assert convert(TINY, path, options=Options(strict=True)).proof
+    return path
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Any:
+    """A copy of the checkpoint, in one file, with another config or other tensors."""
+
+    def make(config: dict[str, Any] | None = None, tensors: Any = lambda t: t) -> Path:
+        folder = tmp_path / "changed"
+        shutil.copytree(TINY, folder)
+        state: dict[str, Any] = {}
+        for shard in sorted(folder.glob("*.safetensors")):
+            state |= load_file(shard)
+            shard.unlink()
+        (folder / "model.safetensors.index.json").unlink()
+        plain = {k: np.ascontiguousarray(v) for k, v in tensors(state).items()}
+        save_file(plain, folder / "model.safetensors")
+        full = json.loads((folder / "config.json").read_text()) | (config or {})
+        (folder / "config.json").write_text(json.dumps(full))
+        return folder
+
+    return make
+
+
+def described(folder: Path) -> Manifest:
+    return describe_checkpoint(open_source(folder), "m").manifest
+
+
+class TestCodes:
+    def test_every_code_is_exact_the_padded_frame_included(self, gguf: Path, expected: Any) -> None:
+        found = codec_of(gguf).encode(expected["wav"])
+        assert found.output.shape == expected["codes"].shape == (4, 24)
+        assert (found.output == expected["codes"]).all()
+        # float64 against the model's float32.
+        assert np.abs(found.stages["latent"] - expected["latent"]).max() < 1e-5
+
+    def test_the_padded_frame_is_masked(self, gguf: Path, expected: Any) -> None:
+        """741 samples are 23 frames and a part: without the mask other codes come out."""
+        codec = codec_of(gguf)
+        padded = np.pad(expected["wav"], (0, -len(expected["wav"]) % codec.downsample))
+        assert (codec.encode(padded).output != expected["codes"]).any()
+
+    def test_decoding_gives_the_models_samples_untrimmed(self, gguf: Path, expected: Any) -> None:
+        found = codec_of(gguf).decode(expected["codes"])
+        assert found.output.shape == (1, 768)
+        assert np.abs(found.output[0] - expected["decoded"]).max() < 1e-5
+
+    def test_margins_say_how_far_the_second_row_was(self, gguf: Path, expected: Any) -> None:
+        margins = codec_of(gguf).encode(expected["wav"]).margins
+        assert margins is not None
+        assert margins.shape == (4, 24)
+        assert (margins >= 0).all()
+
+    def test_codes_that_are_no_rows_are_refused(self, gguf: Path) -> None:
+        with pytest.raises(UnsupportedError, match="code of"):
+            codec_of(gguf).decode(np.full((4, 3), 64))
+        with pytest.raises(UnsupportedError, match="do not fit"):
+            codec_of(gguf).decode(np.zeros((3, 3), np.int64))
+
+
+class TestManifest:
+    def test_keys_have_the_schemas_types(self, gguf: Path) -> None:
+        fields = GGUFReader(gguf).fields
+        assert fields["general.architecture"].contents() == "moss-audio-tokenizer"
+        for key in ("sample_rate", "downsample", "num_quantizers", "codebook_size", "rvq_dim"):
+            assert fields[f"moss.at.{key}"].types == [GGUFValueType.UINT32]
+        assert fields["moss.at.context_seconds"].types == [GGUFValueType.FLOAT32]
+        assert fields["moss.at.enc.d_ff"].types == [GGUFValueType.ARRAY, GGUFValueType.INT32]
+        assert fields["moss.at.enc.kind"].contents() == [0, 1, 0, 1, 0, 1]
+        assert fields["moss.at.dec.patch"].contents() == [0, 2, 0, 2, 0, 8]
+        assert json.loads(fields["moss.at.encoder_kwargs"].contents())[0]["patch_size"] == 8
+        assert not [key for key in fields if "channel" in key or "code_dim" in key]
+
+    def test_pairs_are_fused_as_torch_fuses_them(self, gguf: Path) -> None:
+        """Within 4 units in the last place: torch's own bits depend on the vector width."""
+        import torch
+
+        source, written = open_source(TINY), read(gguf)
+        pairs = [n for n in source.tensors if n.endswith("weight.original0")]
+        assert len(pairs) == 10
+        for name in pairs:
+            stem = name.removesuffix(".parametrizations.weight.original0")
+            g = torch.from_numpy(source.tensors[name].read())
+            v = torch.from_numpy(source.tensors[name.replace("original0", "original1")].read())
+            fused = torch._weight_norm(v, g, 0).numpy()[:, :, 0]
+            ours = written.by_name[f"{stem}.weight"].read()
+            ulp = np.spacing(np.abs(fused))
+            assert np.abs(ours - fused).max() <= 4 * ulp.max()
+
+    def test_absent_projections_are_not_invented(self, gguf: Path) -> None:
+        names = set(read(gguf).by_name)
+        assert "encoder.1.input_proj.weight" in names
+        assert "encoder.3.input_proj.weight" not in names
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ({"downsample_rate": 64}, "patches do not multiply"),
+            ({"number_channels": 3}, "channels"),
+            ({"sample_rate": "fast"}, "sample_rate"),
+        ],
+    )
+    def test_a_config_that_does_not_fit(self, changed: Any, config: Any, message: str) -> None:
+        with pytest.raises(UnsupportedError, match=message):
+            described(changed(config))
+
+    def test_more_quantizers_than_the_tensors_have(self, changed: Any) -> None:
+        full = json.loads((TINY / "config.json").read_text())["quantizer_kwargs"]
+        with pytest.raises(UnsupportedError, match="codebooks") as caught:
+            described(changed({"quantizer_kwargs": {**full, "num_quantizers": 5}}))
+        assert (caught.value.expected, caught.value.found) == (
+            "num_quantizers 5",
+            "4 in the tensors",
+        )
+
+    def test_half_a_pair(self, changed: Any) -> None:
+        def drop(state: dict[str, Any]) -> dict[str, Any]:
+            name = "quantizer.input_proj.parametrizations.weight.original0"
+            return {k: v for k, v in state.items() if k != name}
+
+        with pytest.raises(UnsupportedError, match="not whole"):
+            described(changed(tensors=drop))
+
+    def test_a_projection_that_is_missing(self, changed: Any) -> None:
+        def drop(state: dict[str, Any]) -> dict[str, Any]:
+            return {k: v for k, v in state.items() if not k.startswith("encoder.1.input_proj")}
+
+        with pytest.raises(UnsupportedError, match="is missing"):
+            described(changed(tensors=drop))
+
+    def test_a_prefix_on_every_name(self, changed: Any) -> None:
+        with pytest.raises(UnsupportedError, match="prefix") as caught:
+            described(changed(tensors=lambda s: {f"model.{k}": v for k, v in s.items()}))
+        assert caught.value.todo == "add --strip-prefix model."
+        folder = caught.value.file
+        assert folder is not None
+        options = Options(strip_prefix="model.")
+        stripped = describe_checkpoint(open_source(Path(folder)), "m", options=options).manifest
+        assert {t.name for t in stripped.tensors} == {t.name for t in described(TINY).tensors}
+
+
+def test_both_spellings_of_the_pairs_give_the_same_tensors(changed: Any) -> None:
+    def old(state: dict[str, Any]) -> dict[str, Any]:
+        for new, plain in (("original0", "weight_g"), ("original1", "weight_v")):
+            state = {
+                k.replace(f"parametrizations.weight.{new}", plain): v for k, v in state.items()
+            }
+        return state
+
+    ours, theirs = described(changed(tensors=old)), described(TINY)
+    assert {t.name for t in ours.tensors} == {t.name for t in theirs.tensors}
+    for tensor in ours.tensors:
+        assert np.array_equal(tensor.read(), theirs.by_name[tensor.name].read())
+
+
+def test_windows_run_at_the_rate_of_the_stage() -> None:
+    arrays = {k: [0] * 2 for k in ("in_dim", "d_model", "n_heads", "n_layers", "d_ff", "out_dim")}
+    arrays |= {"kind": [0, 1], "patch": [240, 0]}
+    mono = stage_table(arrays, "enc", 24000.0, 10.0)
+    stereo = stage_table(arrays, "enc", 24000.0 * 2, 10.0)
+    assert (mono[1].rate, mono[1].window) == (100.0, 1000)
+    assert (stereo[1].rate, stereo[1].window) == (200.0, 2000)
+
+
+def test_a_baseline_holds_both_directions(tmp_path: Path, expected: Any) -> None:
+    soundfile.write(tmp_path / "c.wav", expected["wav"], 1600, subtype="FLOAT")
+    done = baseline(TINY, tmp_path / "c.wav", tmp_path / "b.gguf")
+    assert done.reference == "replay-f64"
+    written = read(tmp_path / "b.gguf")
+    assert written["baseline.reference"] == "replay-f64"
+    codes = written.by_name["codes"]
+    assert codes.dtype.label == "i32"
+    assert (codes.read() == expected["codes"]).all()
+    assert {"encoder.0", "latent", "codes_margin", "dequantized", "decoded"} <= set(written.by_name)
