@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from converters.manifest import is_utf8
 from graphtools.errors import UnsupportedError, UsageError
 
 __all__ = ["SAMPLE_RATE", "read_audio"]
@@ -34,6 +35,12 @@ def read_audio(
     path = Path(path)
     if not path.is_file():
         raise UsageError("no such file", file=path, todo="check the path of the clip")
+    if not is_utf8(path.name):
+        raise UsageError(
+            "the clip's name is not UTF-8, and could not be recorded",
+            file=ascii(str(path)),
+            todo="rename the clip",
+        )
     try:
         samples, found = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:

@@ -126,8 +126,8 @@ def _written(
     """Emit, prove, and write the proof beside the file before it gets its name; the proof of a
     file that was there before is removed."""
     files = [output]
-    report = output.with_name(output.name + ".proof.json")
     with emit(manifest, output) as temp:
+        report = output.with_name(output.name + ".proof.json")
         proof = None if prove is None else prove(temp)
         if proof is None:
             report.unlink(missing_ok=True)
@@ -143,6 +143,12 @@ def _written(
 def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
     """The manifest of a recovered network; nothing is read but what decides a key."""
     builder = Builder(net, arch.rows)
+    others = [v.name for v in net.graph.outputs if v.name != net.binding.output]
+    if others:
+        builder.notes.append(
+            f"the model has {len(others) + 1} outputs; this is the manifest of "
+            f"{net.binding.output!r}, not of {', '.join(map(repr, others))}"
+        )
     if arch.describe is None:
         raise UnsupportedError(f"{arch.name} is not made from ONNX", file=net.graph.model.path)
     arch.describe(builder)

@@ -46,9 +46,11 @@ _TENSORS: Mapping[str, DType] = {
 def is_gguf(path: Path) -> bool:
     """Whether the file begins as a GGUF does; False when it cannot be read."""
     try:
+        if not path.is_file():  # a pipe would wait for a writer
+            return False
         with path.open("rb") as stream:
             return stream.read(4) == b"GGUF"
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

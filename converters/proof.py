@@ -29,6 +29,11 @@ from graphtools.tensors import Array
 __all__ = ["prove"]
 
 
+# Positions that a region is run over besides a clip's own: one that is cut off or switches at
+# some length would show nothing on short clips. No multiple of 100 (the segment rule).
+_LONG = 1499
+
+
 def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -> Proof:
     """Replay the GGUF at ``path`` against the model it was made from.
 
@@ -195,8 +200,12 @@ def _check_islands(replay: Replay, net: Recovered, rule: SegmentRule | None, pro
     noise = {n: rng.normal(1.0, 2.0, shapes[n].shape).astype(np.float32) for n in entries}
     zeros = {n: np.zeros_like(shapes[n]) for n in entries}
     own = {n: v for n, v in _feeds(net, probe).items() if n in needed}
+    inputs = [noise, zeros]
+    if not own:  # a region that depends on length does so on its own input
+        longer = {n: (*shapes[n].shape[:-1], _LONG) for n in entries}
+        inputs.append({n: rng.normal(size=s).astype(np.float32) for n, s in longer.items()})
     constants = {**replay.network.constants, "cam.valid": float(rule == "valid")}
-    for values in (noise, zeros):
+    for values in inputs:
         found = _run(runner, {**own, **values})
         for kind, region in net.binding.regions:
             mine = {n[len(kind) + 1 :]: v for n, v in constants.items() if n.startswith(f"{kind}.")}

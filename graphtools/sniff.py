@@ -67,6 +67,8 @@ def require_model_bytes(path: Path) -> int:
         )
     if is_folder:
         raise UsageError("expected a file, found a folder", file=path, todo="name the .onnx file")
+    if not path.is_file():
+        raise UsageError("the path is no regular file", file=path, todo="name the .onnx file")
     try:
         with path.open("rb") as stream:
             head = stream.read(4096)

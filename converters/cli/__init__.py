@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 
@@ -56,6 +57,9 @@ def main() -> None:
     # Imports and graph building make long-lived objects only: collecting as often as the
     # default does takes a tenth of a short command's time and frees nothing.
     gc.set_threshold(200_000)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, io.StringIO())
     from graphtools.errors import (
         Error,
         MissingDependencyError,

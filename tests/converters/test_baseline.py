@@ -295,6 +295,7 @@ class TestSegmentPool:
         np.testing.assert_array_equal(one[:, :100], two[:, :100])
         assert np.abs(one[12:, 100:] - two[12:, 100:]).max() > 1e-3
 
+    @pytest.mark.slow
     def test_valid_is_pytorchs(self, goldens: Make, speech: Array) -> None:
         torch = pytest.importorskip("torch")
         with torch.no_grad():

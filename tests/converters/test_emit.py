@@ -209,7 +209,7 @@ class TestLimits:
             emit(small(tensors=[held("fine"), held(name)]), tmp_path / "x.gguf"),
         ):
             pass
-        assert caught.value.found == f"{len(name.encode())} bytes"
+        assert str(caught.value.found).startswith(f"{len(name.encode())} bytes")
         assert names(tmp_path) == []
 
     @pytest.mark.parametrize("shape", [(), (1, 1, 1, 1, 1), (0,), (3, 0), (2, 2, 2, 2, 2)])

@@ -44,6 +44,19 @@ def test_slots_bind_in_pull_order_whatever_the_order_of_names() -> None:
     ]
 
 
+def test_scales_and_codebooks_are_one_tensor_each() -> None:
+    def codec(o: Ops[X], x: X) -> X:
+        return o.scale(o.lookup(o.nearest(x, "q.book"), "q.book"), "layer_scale.scale")
+
+    names = ["layer_scale.scale", "q.book.weight"]
+    assert bind_names(trace(codec), names) == {
+        ("q.book", "value"): "q.book.weight",
+        ("layer_scale.scale", "value"): "layer_scale.scale",
+    }
+    with pytest.raises(UnsupportedError, match=r"no tensor 'only\.read\.weight'"):
+        bind_names(trace(lambda o, x: o.lookup(x, "only.read")), names)
+
+
 def test_a_bias_of_a_convolution_or_a_linear_layer_may_be_missing() -> None:
     bound = bind_names(trace(forward), without("head.bias"))
     assert ("head", "bias") not in bound

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 
 from graphtools.ops import Ops, X
-from graphtools.trace import Step, Template, trace
+from graphtools.trace import Step, Template, Traced, trace
 
 
 def small(o: Ops[X], x: X) -> X:
@@ -62,6 +65,7 @@ def test_a_convolution_has_one_number_per_axis() -> None:
         ((3,), 1, None, (1,)),
         ((5,), 1, None, (2,)),
         ((3,), 2, None, (2,)),
+        ((3,), 3, None, (3,)),
         ((1,), 1, None, (0,)),
         ((3, 5), (2, 1), None, (2, 2)),
         ((3, 5), 1, (0, 2), (0, 2)),
@@ -134,6 +138,72 @@ def test_a_codebook_is_one_slot_that_may_be_searched_and_read() -> None:
     template = trace(forward)
     assert [s.kind for s in template.slots()] == ["nearest"]
     assert template.slots("lookup") == ()
+
+
+# Every operation, with what its step keeps of its arguments.
+CALLS: dict[str, tuple[Callable[[Ops[Traced], Traced], object], dict[str, object]]] = {
+    "channel": (lambda o, x: o.channel(x), {"rank": 4}),
+    "merge_frequency": (lambda o, x: o.merge_frequency(x), {"rank": 3}),
+    "conv": (lambda o, x: o.conv(x, "s", kernel=(1,)), {"slot": "s", "rank": 3}),
+    "bn": (lambda o, x: o.bn(x, "s"), {"slot": "s"}),
+    "linear": (lambda o, x: o.linear(x, "s"), {"slot": "s"}),
+    "subtract": (lambda o, x: o.subtract(x, "s"), {"slot": "s"}),
+    "layer_norm": (lambda o, x: o.layer_norm(x, "s", 0.5), {"slot": "s", "value": 0.5}),
+    "instance_norm": (lambda o, x: o.instance_norm(x, "s", 0.5), {"slot": "s", "value": 0.5}),
+    "weighted_sum": (lambda o, x: o.weighted_sum([x, x], "s"), {"slot": "s", "operands": (0, 0)}),
+    "relu": (lambda o, x: o.relu(x), {}),
+    "gelu": (lambda o, x: o.gelu(x), {}),
+    "clip": (lambda o, x: o.clip(x, "b"), {"name": "b"}),
+    "silu": (lambda o, x: o.silu(x), {}),
+    "tanh": (lambda o, x: o.tanh(x), {}),
+    "sigmoid": (lambda o, x: o.sigmoid(x), {}),
+    "add": (lambda o, x: o.add(x, x), {"operands": (0, 0)}),
+    "mul": (lambda o, x: o.mul(x, x), {"operands": (0, 0)}),
+    "add_scalar": (lambda o, x: o.add_scalar(x, 0.5), {"value": 0.5}),
+    "subtract_from": (lambda o, x: o.subtract_from(0.5, x), {"value": 0.5}),
+    "concat": (lambda o, x: o.concat([x, x, x]), {"operands": (0, 0, 0)}),
+    "split": (lambda o, x: o.split(x, 1), {"parts": 1}),
+    "mean": (lambda o, x: o.mean(x), {"rank": 2}),
+    "spread": (lambda o, x: o.spread(x, x), {"operands": (0, 0)}),
+    "statistics": (
+        lambda o, x: o.statistics(x, x, floor=0.5),
+        {"operands": (0, 0), "value": 0.5, "rank": 2},
+    ),
+    "softmax": (lambda o, x: o.softmax(x), {}),
+    "attention": (lambda o, x: o.attention(x, x, x, 2, 7), {"operands": (0, 0, 0), "value": 2}),
+    "rotary": (lambda o, x: o.rotary(x, 2, 0.5), {"value": 0.5}),
+    "scale": (lambda o, x: o.scale(x, "s"), {"slot": "s"}),
+    "patch": (lambda o, x: o.patch(x, 3), {"value": 3}),
+    "unpatch": (lambda o, x: o.unpatch(x, 3), {"value": 3}),
+    "mask_padding": (lambda o, x: o.mask_padding(x), {}),
+    "nearest": (lambda o, x: o.nearest(x, "s"), {"slot": "s"}),
+    "lookup": (lambda o, x: o.lookup(x, "s"), {"slot": "s"}),
+    "subtract_value": (lambda o, x: o.subtract_value(x, x), {"operands": (0, 0)}),
+    "stack": (lambda o, x: o.stack([x, x]), {"operands": (0, 0)}),
+    "unstack": (lambda o, x: o.unstack(x, 1), {"value": 0}),
+    "drop_last": (lambda o, x: o.drop_last(x, 3), {"value": 3}),
+    "standardize": (lambda o, x: o.standardize(x, 0.5), {"value": 0.5}),
+    "island": (lambda o, x: o.island(x, "stats"), {"name": "stats"}),
+    "stage": (lambda o, x: o.stage(x, "n"), {"name": "n"}),
+}
+
+
+METHODS = [n for n, f in vars(Ops).items() if inspect.isfunction(f) and not n.startswith("_")]
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_step_is_named_after_its_operation_and_keeps_its_arguments(kind: str) -> None:
+    def forward(o: Ops[Traced], x: Traced) -> Traced:
+        out = call(o, x)
+        last = out[-1] if isinstance(out, list) else out
+        assert isinstance(last, Traced)
+        return last
+
+    call, kept = CALLS[kind]
+    found = trace(forward).steps[-1]
+    plain = {"operands": (0,), "rank": 3, "slot": "", "name": "", "value": 0.0, "parts": 0}
+    assert found.kind == kind
+    assert {name: getattr(found, name) for name in plain} == plain | kept
 
 
 class TestMistakes:

@@ -63,6 +63,7 @@ def of_keys(manifest: Manifest) -> Iterator[Mutant]:
             changed = list(manifest.entries)
             changed[i] = replace(entry, type="i32")
             yield Mutant(f"{entry.key} as i32", replace(manifest, entries=tuple(changed)))
+    yield Mutant("another architecture", replace(manifest, architecture="voicedetectx"))
     extra = Entry("voicedetect.extra", "u32", 1, "")
     yield Mutant("one key more", replace(manifest, entries=(*manifest.entries, extra)))
 

@@ -95,6 +95,14 @@ def test_families_are_listed_under_their_own_names() -> None:
     assert len({family.title for family in FAMILIES.values()}) == len(FAMILIES)
 
 
+def test_speaker_encoders_take_features_and_the_others_samples() -> None:
+    speakers = {"resnet", "eres2net", "campplus", "ecapa"}
+    assert {name for name, f in FAMILIES.items() if f.takes == "features"} == speakers
+    assert {name for name, f in FAMILIES.items() if f.takes == "samples"} == (
+        set(FAMILIES) - speakers
+    )
+
+
 def test_recovery_tries_the_families_that_can_guess() -> None:
     guessing = [name for name, family in FAMILIES.items() if family.guess]
     assert guessing == ["resnet", "eres2net", "campplus"]

@@ -53,6 +53,12 @@ def test_pull_order_of_the_decoder() -> None:
     ]
 
 
+def test_norms_and_positions_have_the_published_constants() -> None:
+    steps = FAMILIES["moss"].template(ENCODER).steps
+    assert {step.value for step in steps if step.kind == "layer_norm"} == {1e-5}
+    assert {step.value for step in steps if step.kind == "rotary"} == {10000.0}
+
+
 def test_stages() -> None:
     assert FAMILIES["moss"].template(ENCODER).stages() == (
         *("encoder.0", "encoder.1", "encoder.2", "latent", "codes.0", "codes.1", "codes"),
