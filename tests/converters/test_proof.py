@@ -15,12 +15,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from converters.convert import convert
+from converters.convert import convert, require_recovered
 from converters.manifest import Entry, Manifest
 from converters.proof import prove
 from converters.proof_result import GATE, MIN_COSINE, Proof
 from fixtures import catalog
 from graphtools.errors import UnprovenError, UnsupportedError
+from graphtools.graph import build
+from graphtools.onnx_file import load
 from graphtools.tensors import DType, Held, LazyTensor
 
 Make = Callable[..., Any]
@@ -531,3 +533,32 @@ class TestSameNetwork:
                 assert names[ours.value] == theirs.value
             elif not ours.key.endswith("bn_prefix"):
                 assert ours.value == theirs.value
+
+
+class TestLength:
+    """What shows on long inputs only."""
+
+    @pytest.mark.parametrize("name", ["resnet34_tiny", "campplus_tiny"])
+    def test_a_region_that_is_cut_off_beyond_a_clip_is_refused(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        """The pooling takes no more than 400 positions; a clip of three seconds has fewer."""
+        net = require_recovered(build(load(catalog.path(name))))
+        (*_, (_, region)) = net.binding.regions
+        proto = onnx.load(catalog.path(name))
+        for label, value in (("start", 0), ("end", 400), ("axis", -1)):
+            proto.graph.initializer.append(
+                numpy_helper.from_array(np.array([value], np.int64), label)
+            )
+        for index in region.nodes:
+            node = proto.graph.node[index]
+            for slot, read in enumerate(node.input):
+                if read == region.entry:
+                    node.input[slot] = "cut"
+        proto.graph.node.append(
+            onnx.helper.make_node("Slice", [region.entry, "start", "end", "axis"], ["cut"])
+        )
+        onnx.save(proto, tmp_path / "cut.onnx")
+        with pytest.raises(UnprovenError, match="does not compute"):
+            convert(tmp_path / "cut.onnx", tmp_path / "x.gguf")
+        assert not (tmp_path / "x.gguf").exists()
