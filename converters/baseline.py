@@ -19,7 +19,7 @@ from converters.convert import describe, require_arch, require_recovered
 from converters.emit import emit
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Entry, Manifest
-from converters.reference import reference_for
+from converters.reference import explained, reference_for
 from converters.replay import Replay
 from converters.schema import Row
 from converters.sources.locate import is_checkpoint
@@ -242,8 +242,9 @@ def _library_run(described: Described) -> _Run:
     reference = reference_for(arch.family)
     if reference is None:
         raise UnsupportedError(f"no library computes the goldens of {arch.name}")
-    stages = reference.stages(source, arch.name, replay.normalize)
-    return _Run(replay, reference.library(), source.files, stages)
+    library = reference.library()
+    stages = explained(reference.stages(source, arch.name, replay.normalize))
+    return _Run(replay, library, source.files, stages)
 
 
 def _fbank_or_head(replay: Replay, outputs: Mapping[str, Array]) -> dict[str, object]:

@@ -24,7 +24,7 @@ from converters.codec import codec_of
 from converters.compare import Difference, difference
 from converters.manifest import Manifest
 from converters.probes import probes, speech_samples
-from converters.reference import Reference, reference_for
+from converters.reference import Reference, explained, reference_for
 from converters.replay import Replay
 from converters.sources.source import Source
 from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
@@ -177,7 +177,7 @@ def prove(path: Path, described: Described) -> CheckpointProof:
             return proof
         proof.library = reference.library()
         proof.level = "full"
-        run = reference.stages(described.source, arch.name, replay.normalize)
+        run = explained(reference.stages(described.source, arch.name, replay.normalize))
         for values in _inputs(replay):
             _check_stages(replay, values, run(values), proof)
     except UnprovenError as error:

@@ -11,6 +11,7 @@ from converters.cli.output import console, json_option, print_json, table
 
 if TYPE_CHECKING:
     from converters.manifest import Manifest
+    from converters.sources.source import Source
     from graphtools.report import OnnxReport
 
 __all__ = ["command"]
@@ -40,11 +41,13 @@ def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
         else:
             _print_manifest(manifest)
         return
-    from converters.sources.locate import is_checkpoint, locate
+    from converters.sources.locate import is_checkpoint, locate_to_look
+    from converters.sources.source import Source, open_source
 
-    path = locate(model, file)
-    if is_checkpoint(path):
-        _show_checkpoint(path, model, as_json)
+    path = locate_to_look(model, file)
+    if isinstance(path, Source) or is_checkpoint(path):
+        source = path if isinstance(path, Source) else open_source(path)
+        _show_checkpoint(source, model, as_json)
         return
     from graphtools.report import report
 
@@ -64,11 +67,10 @@ def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
         _print_onnx(found)
 
 
-def _show_checkpoint(path: Path, model: str, as_json: bool) -> None:
+def _show_checkpoint(source: Source, model: str, as_json: bool) -> None:
     from converters.inspect_checkpoint import inspect_checkpoint
-    from converters.sources.source import open_source
 
-    found = inspect_checkpoint(open_source(path), model)
+    found = inspect_checkpoint(source, model)
     if as_json:
         print_json(found.to_json())
         return

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 from converters.sources.source import Source
+from graphtools.errors import UnsupportedError
 from graphtools.tensors import Array
 
-__all__ = ["Reference", "reference_for"]
+__all__ = ["Reference", "explained", "reference_for"]
 
 _MODULES: Mapping[str, str] = {"ecapa": "ecapa", "wav2vec2": "wav2vec2"}
 
@@ -31,6 +32,22 @@ class Reference(Protocol):
     stages: Callable[[Source, str, bool], Callable[[Array], dict[str, Array]]]
     """(checkpoint, architecture, standardise the waveform) to a function from an input to every
     stage by name, float32 without a batch axis."""
+
+
+def explained(run: Callable[[Array], dict[str, Array]]) -> Callable[[Array], dict[str, Array]]:
+    """``run``, with torch's own refusals of an input as an error of ours."""
+
+    def guarded(values: Array) -> dict[str, Array]:
+        try:
+            return run(values)
+        except (RuntimeError, ValueError) as error:
+            raise UnsupportedError(
+                "the library cannot run the model on this input",
+                found=str(error).strip().splitlines()[0][:200],
+                expected="a longer clip, usually",
+            ) from error
+
+    return guarded
 
 
 def reference_for(family: str) -> Reference | None:

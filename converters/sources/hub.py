@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from converters.sources.source import shards_of
 from graphtools.errors import StorageError, UnsupportedError, UsageError
+from graphtools.tensors import Array, DType, FileSpan, LazyTensor
 
-__all__ = ["fetch", "list_files"]
+__all__ = ["fetch", "header", "list_files"]
 
 
 def list_files(model: str) -> list[str]:
@@ -41,11 +44,53 @@ def fetch(model: str, names: Sequence[str], index: str | None = None) -> Path:
 
     with _explained(model):
         folder = Path(snapshot_download(model, allow_patterns=list(names)))
-        if index is not None:
-            listed = json.loads((folder / index).read_text()).get("weight_map", {})
-            shards = sorted(set(listed.values()))
+    if index is not None:
+        shards = sorted(set(shards_of(folder / index).values()))
+        with _explained(model):
             folder = Path(snapshot_download(model, allow_patterns=[*names, *shards]))
     return folder
+
+
+def header(model: str, name: str) -> dict[str, LazyTensor]:
+    """The tensors of a safetensors file of a repository: only its header is fetched.
+
+    Raises:
+        UsageError, UnsupportedError, StorageError: as `list_files`.
+    """
+    from huggingface_hub import HfApi
+
+    with _explained(model):
+        found = HfApi().parse_safetensors_file_metadata(model, name).tensors
+    dtypes = {d.label.upper(): d for d in DType}
+    return {
+        tensor: LazyTensor(
+            tensor,
+            tuple(info.shape),
+            dtypes.get(info.dtype, DType.OTHER),
+            _OnTheHub(tensor, f"{model}/{name}"),
+        )
+        for tensor, info in found.items()
+    }
+
+
+@dataclass(frozen=True)
+class _OnTheHub:
+    """Values that were not fetched."""
+
+    name: str
+    where: str
+
+    def read(self) -> Array:
+        raise UnsupportedError(f"the tensor {self.name!r} was not fetched", file=self.where)
+
+    def span(self) -> FileSpan | None:
+        return None
+
+    def origin(self) -> str:
+        return self.name
+
+    def sources(self) -> Iterator[LazyTensor]:
+        return iter(())
 
 
 @contextlib.contextmanager
@@ -70,16 +115,24 @@ def _explained(model: str) -> Iterator[None]:
             f"no file, folder or hub repository called {model!r}",
             todo="check the name; a private repository needs HF_TOKEN",
         ) from error
-    except EntryNotFoundError as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, *_transport_errors()) as error:  # type: ignore[misc]  # classes that are known at run time only
+        gone = isinstance(error, EntryNotFoundError) and not isinstance(
+            error, LocalEntryNotFoundError
+        )
         raise StorageError(
-            f"a file of {model} is not on the hub any more", found=_line(error)
-        ) from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise StorageError(
-            f"cannot fetch {model} from the hub",
+            f"a file of {model} is not on the hub any more"
+            if gone
+            else f"cannot fetch {model} from the hub",
             found=_line(error),
             todo="check the network, or download the model and name its path",
         ) from error
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Errors of the HTTP library that this huggingface_hub uses, if they are no OSErrors."""
+    modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+    found: list[type[Exception]] = [module.HTTPError for module in modules]
+    return tuple(found)
 
 
 def _line(error: Exception) -> str:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from converters.sources.hub import fetch, list_files
-from converters.sources.source import CHECKPOINT_FILES
+from converters.sources.hub import fetch, header, list_files
+from converters.sources.source import CHECKPOINT_FILES, Source, shards_of
 from graphtools.errors import UsageError
 
-__all__ = ["is_checkpoint", "locate"]
+__all__ = ["is_checkpoint", "locate", "locate_to_look"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _CHECKPOINT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -44,12 +44,30 @@ def locate(model: str, file: str | None = None) -> Path:
         if file is not None:
             raise UsageError("--file goes with a folder or a hub id", found=model)
         return path
-    names = list_files(model)
-    chosen = _chosen(model, names, file)
+    chosen = _chosen(model, list_files(model), file)
     if chosen in CHECKPOINT_FILES:
         return fetch(model, [chosen, *_CONFIGS], index=chosen if "index" in chosen else None)
     data = [f"{chosen}.data", f"{chosen}_data", f"{chosen.removesuffix('.onnx')}.data"]
     return fetch(model, [chosen, *data]) / chosen
+
+
+def locate_to_look(model: str, file: str | None = None) -> Path | Source:
+    """As `locate`, but of a safetensors checkpoint on the hub only configs and headers are
+    fetched: kilobytes of a model of gigabytes."""
+    path = Path(model)
+    local = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
+    if local or path.suffix in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES):
+        return locate(model, file)
+    chosen = _chosen(model, list_files(model), file)
+    if "safetensors" not in chosen:
+        return locate(model, chosen)
+    sharded = chosen.endswith(".index.json")
+    folder = fetch(model, [*_CONFIGS, *([chosen] if sharded else [])])
+    shards = [chosen]
+    if sharded:
+        shards = sorted(set(shards_of(folder / chosen).values()))
+    tensors = {n: t for shard in shards for n, t in header(model, shard).items()}
+    return Source(folder, tuple(folder / shard for shard in shards), tensors)
 
 
 def _chosen(model: str, names: Sequence[str], file: str | None) -> str:

@@ -12,7 +12,7 @@ from converters.sources import safetensors_file, torch_file
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
 from graphtools.tensors import LazyTensor
 
-__all__ = ["CHECKPOINT_FILES", "Source", "open_source"]
+__all__ = ["CHECKPOINT_FILES", "Source", "json_object", "open_source", "shards_of"]
 
 # File: where its tensors' names are put. The first that is there wins, with those of its kind.
 CHECKPOINT_FILES = (
@@ -76,7 +76,7 @@ class Source:
         file = folder / name
         if not file.is_file():
             return None
-        return _json_object(file)
+        return json_object(file)
 
     def text(self, name: str) -> str | None:
         """A text file beside the weights; None where there is none."""
@@ -142,9 +142,7 @@ def _joined(path: Path, files: list[tuple[Path, str]]) -> Source:
 
 def _sharded(folder: Path, index: Path) -> Source:
     """The shards that an index names, checked against it."""
-    listed = _json_object(index).get("weight_map")
-    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
-        raise NotAModelError("the index has no weight_map of names to files", file=index)
+    listed = shards_of(index)
     shards = dict.fromkeys(listed.values())
     tensors: dict[str, LazyTensor] = {}
     home: dict[str, str] = {}
@@ -191,7 +189,24 @@ def _sharded(folder: Path, index: Path) -> Source:
     return Source(folder, tuple(folder / shard for shard in shards), tensors)
 
 
-def _json_object(file: Path) -> dict[str, Any]:
+def shards_of(index: Path) -> dict[str, str]:
+    """The weight map of a shard index: tensor name to file name.
+
+    Raises:
+        NotAModelError: the file is no such index.
+    """
+    listed = json_object(index).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+        raise NotAModelError("the index has no weight_map of names to files", file=index)
+    return listed
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        NotAModelError: the file is not one.
+    """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:

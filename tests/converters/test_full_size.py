@@ -77,7 +77,7 @@ FIGURES: dict[str, dict[str, Any]] = {
 # Names, biases that are "", tensors.
 LISTS = {
     "eres2net": ("eres2net.conv_weight", 96, 3, 191),
-    "campplus": ("campplus.conv_weight", 225, 107, 617),
+    "campplus": ("campplus.conv_weight", 225, 55, 617),
 }
 # The nearest family, and what the first difference is about.
 REFUSED = {

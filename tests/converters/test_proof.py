@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -412,6 +413,28 @@ class TestSource:
             except UnsupportedError:
                 continue
             assert not proof
+
+    @pytest.mark.parametrize("float32_ends", [True, False])
+    @pytest.mark.parametrize("name", TINY)
+    def test_a_half_precision_source_is_proven_against_its_widened_copy(
+        self, name: str, float32_ends: bool, tmp_path: Path
+    ) -> None:
+        """Its weights are what they are; only the runtime's half-precision arithmetic is not."""
+        from onnxruntime.transformers import float16
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # values that f16 rounds are told one by one
+            half = float16.convert_float_to_float16(
+                onnx.load(catalog.path(name)), keep_io_types=float32_ends
+            )
+        onnx.save(half, tmp_path / "half.onnx")
+        done = convert(tmp_path / "half.onnx", tmp_path / "x.gguf")
+        assert done.proof
+        values = {t.name: numpy_helper.to_array(t) for t in half.graph.initializer}
+        assert len(done.manifest.tensors) > 70
+        for tensor in done.manifest.tensors:
+            assert values[tensor.name].dtype == np.float16
+            np.testing.assert_array_equal(tensor.read(), values[tensor.name].astype(np.float32))
 
     def test_a_source_with_other_features_is_refused(self, edited: Make, tmp_path: Path) -> None:
         """The schema's front end has 80 bins."""

@@ -103,7 +103,8 @@ class TestCommands:
         weights = {name: sent for name, sent in hub.sent.items() if name.endswith("safetensors")}
         whole = sum(p.stat().st_size for p in network.folder.glob("*.safetensors"))
         assert whole > 5_000_000
-        assert sum(weights.values()) < 300_000, f"{weights} of {whole} bytes were fetched"
+        # The library asks for the first 100 kB of each file, which hold the header.
+        assert max(weights.values()) <= 100_001, f"{weights} of {whole} bytes were fetched"
 
     def test_baseline(self, made: Any, hub: Any, online: Make, raw: Make, tmp_path: Path) -> None:
         cluttered(hub.add("owner/model", made.wav2vec2("emotion").folder))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from converters.sources.locate import locate
+from converters.sources.locate import is_checkpoint, locate
+from converters.sources.source import CHECKPOINT_FILES, open_source
 from graphtools.errors import UsageError
 
 
@@ -86,3 +87,52 @@ def test_a_file_option_beside_a_file_is_a_wrong_call(folder: Path) -> None:
     (folder / "a.onnx").touch()
     with pytest.raises(UsageError, match="--file goes with a folder"):
         locate(str(folder / "a.onnx"), "a.onnx")
+
+
+class TestCheckpoints:
+    @pytest.mark.parametrize("name", CHECKPOINT_FILES)
+    def test_a_folder_with_one_is_itself(self, name: str, folder: Path) -> None:
+        """Its configuration stands beside the weights."""
+        (folder / name).touch()
+        assert locate(str(folder)) == folder
+        assert is_checkpoint(folder)
+
+    def test_the_same_weights_in_two_forms_are_one_checkpoint(self, folder: Path) -> None:
+        for name in ("model.safetensors", "pytorch_model.bin", "config.json"):
+            (folder / name).touch()
+        assert locate(str(folder)) == folder
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+    def test_the_form_that_is_named_is_the_one_that_is_read(self, name: str, folder: Path) -> None:
+        import torch
+        from safetensors.torch import save_file
+
+        save_file({"model.safetensors": torch.ones(1)}, folder / "model.safetensors")
+        torch.save({"pytorch_model.bin": torch.ones(1)}, folder / "pytorch_model.bin")
+        assert list(open_source(locate(str(folder), name)).tensors) == [name]
+
+    def test_a_file_of_another_name_can_be_named(self, folder: Path) -> None:
+        for name in ("model.safetensors", "model.fp16.safetensors"):
+            (folder / name).touch()
+        assert locate(str(folder), "model.fp16.safetensors") == folder / "model.fp16.safetensors"
+
+    def test_one_in_a_folder_below_is_not_found_by_itself(self, folder: Path) -> None:
+        (folder / "below").mkdir()
+        (folder / "below" / "model.safetensors").touch()
+        with pytest.raises(UsageError, match="holds no models"):
+            locate(str(folder))
+        assert locate(str(folder / "below")) == folder / "below"
+
+    def test_a_dangling_link_is_found_so_that_it_can_be_refused(self, folder: Path) -> None:
+        (folder / "model.safetensors").symlink_to(folder / "gone")
+        with pytest.raises(UsageError, match="a link to a file that is not there"):
+            open_source(locate(str(folder)))
+
+    @pytest.mark.parametrize("suffix", ["safetensors", "bin", "pt", "pth", "ckpt"])
+    def test_files_are_known_by_their_suffix(self, suffix: str) -> None:
+        assert is_checkpoint(Path(f"weights.{suffix}"))
+        assert locate(f"owner/absent.{suffix}") == Path(f"owner/absent.{suffix}")
+
+    @pytest.mark.parametrize("name", ["model.onnx", "model.gguf", "model"])
+    def test_other_files_are_none(self, name: str) -> None:
+        assert not is_checkpoint(Path(name))

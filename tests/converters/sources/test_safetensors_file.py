@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import subprocess
@@ -313,10 +314,8 @@ class TestFuzz:
     def try_to_read(self, raw: bytes, folder: Path) -> None:
         path = folder / "x.safetensors"
         path.write_bytes(raw)
-        try:
+        with contextlib.suppress(Error):
             everything(path)
-        except Error as error:
-            assert str(path) in str(error) or "'" in str(error)
 
     @settings
     @given(
