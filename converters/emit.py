@@ -18,7 +18,7 @@ import numpy as np
 
 from converters import gguf_file
 from converters.manifest import Manifest, is_utf8, require_value
-from graphtools.errors import StorageError, UnsupportedError, UsageError
+from graphtools.errors import StorageError, UnsupportedError
 from graphtools.tensors import Array, DType, widened
 
 __all__ = ["MAX_NAME_BYTES", "emit", "replacing"]
@@ -62,11 +62,10 @@ def replacing(output: Path) -> Iterator[Path]:
     well and is removed when it does not.
 
     Raises:
-        UsageError: ``output`` is a folder.
-        StorageError: the folder cannot be written to.
+        StorageError: ``output`` is a folder, or its folder cannot be written to.
     """
     if not output.name or output.is_dir():
-        raise UsageError("the output is a folder", file=output, todo="name the file to write")
+        raise StorageError("the output is a folder", file=output, todo="name the file to write")
     temp: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)

@@ -96,7 +96,7 @@ def open_source(path: Path) -> Source:
         MissingDependencyError: a torch checkpoint, and torch is not installed.
         UnsupportedError: a torch checkpoint that needs more than weights to load.
     """
-    if path.is_file() or path.is_symlink():
+    if not path.is_dir() and (path.exists() or path.is_symlink()):
         return _joined(path, [(path, "")])
     if not path.is_dir():
         raise UsageError("no such file or folder", file=path, todo="check the path")
@@ -106,7 +106,8 @@ def open_source(path: Path) -> Source:
             continue
         if name.endswith(".index.json"):
             return _sharded(path, file)
-        beside = [path / extra for extra in _BESIDE.get(name, ()) if (path / extra).exists()]
+        beside = [path / extra for extra in _BESIDE.get(name, ())]
+        beside = [extra for extra in beside if extra.exists() or extra.is_symlink()]
         return _joined(path, [(file, ""), *((extra, f"{extra.stem}.") for extra in beside)])
     raise UsageError(
         "the folder holds no checkpoint",
@@ -146,6 +147,7 @@ def _sharded(folder: Path, index: Path) -> Source:
     shards = dict.fromkeys(listed.values())
     tensors: dict[str, LazyTensor] = {}
     home: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for shard in shards:
         if Path(shard).is_absolute() or ".." in Path(shard).parts or len(Path(shard).parts) != 1:
             raise NotAModelError(
@@ -160,7 +162,9 @@ def _sharded(folder: Path, index: Path) -> Source:
                 "puts there",
                 todo="download the shard again",
             )
-        for name, tensor in _read(file)[0].items():
+        found, others = _read(file)
+        skipped |= others
+        for name, tensor in found.items():
             if name in tensors:
                 raise NotAModelError(
                     f"the tensor {name!r} is in two files",
@@ -186,7 +190,7 @@ def _sharded(folder: Path, index: Path) -> Source:
             found=extra[0],
             todo="download index and shards of one revision",
         )
-    return Source(folder, tuple(folder / shard for shard in shards), tensors)
+    return Source(folder, tuple(folder / shard for shard in shards), tensors, skipped)
 
 
 def shards_of(index: Path) -> dict[str, str]:
@@ -209,7 +213,7 @@ def json_object(file: Path) -> dict[str, Any]:
     """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise NotAModelError(
             "the file is not JSON", file=file, found=str(error), todo="fetch it again"
         ) from error

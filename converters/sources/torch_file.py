@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import re
+import struct
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +56,29 @@ def read(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     for name, value in loaded.items():
         if isinstance(value, torch.Tensor):
             dtype = _DTYPES.get(str(value.dtype).removeprefix("torch."), DType.OTHER)
+            if value.layout is not torch.strided or value.is_meta:
+                dtype = DType.OTHER  # no plain values behind it
             recipe = _InTorch(str(name), value)
             tensors[str(name)] = LazyTensor(str(name), tuple(value.shape), dtype, recipe)
         else:
             others[str(name)] = type(value).__name__
     return tensors, others
 
+
+# What torch and pickle raise on bytes that are no checkpoint.
+_ON_DAMAGE = (
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+    ImportError,
+    struct.error,
+)
 
 _DTYPES = {
     "float32": DType.F32,
@@ -98,7 +118,7 @@ def _load(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         named = _GLOBAL.search(str(error))
-        if named is None:
+        if named is None or not _exists(named.group(1)):
             raise _damaged(path, error) from error
         raise UnsupportedError(
             "the checkpoint would run code when loaded, and is refused",
@@ -108,16 +128,26 @@ def _load(path: Path) -> Any:
             todo="save the state dict as safetensors and convert that",
         ) from error
     except OSError as error:
+        if error.errno == errno.EINVAL:  # a mapped zip whose end is missing
+            raise _damaged(path, error) from error
         raise StorageError(f"cannot read: {error.strerror or error}", file=path) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, IndexError) as error:
+    except _ON_DAMAGE as error:
         raise _damaged(path, error) from error
+
+
+def _exists(name: str) -> bool:
+    """Whether a global can be there: a name that is cut off is damage, not code."""
+    module, _, attribute = name.rpartition(".")
+    loaded = sys.modules.get(module)
+    return loaded is None or hasattr(loaded, attribute)
 
 
 def _damaged(path: Path, error: Exception) -> NotAModelError:
     return NotAModelError(
         "the file is not a complete torch checkpoint",
         file=path,
-        found=str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error),
+        # torch's own text advises to load without weights_only, which nobody should.
+        found=f"bytes that torch cannot read ({type(error).__name__})",
         todo="fetch it again, or convert a safetensors file",
     )
 
