@@ -44,6 +44,7 @@ def tap_module(
 
     Raises:
         UsageError: a name or glob fits no submodule; the closest names are listed.
+        UnsupportedError: the module cannot run on the inputs.
     """
     import torch
 
@@ -73,6 +74,12 @@ def tap_module(
                 module(**{k: torch.from_numpy(np.array(v)) for k, v in inputs.items()})
             else:
                 module(*(torch.from_numpy(np.array(v)) for v in inputs))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UnsupportedError(
+            "the module cannot run on these inputs",
+            found=str(error).strip().splitlines()[0][:200],
+            todo="check the inputs' shapes and names",
+        ) from error
     finally:
         for handle in handles:
             handle.remove()

@@ -55,8 +55,9 @@ def describe_checkpoint(b: CheckpointBuilder) -> None:
 
 # Lines of hyperparams.yaml that change the forward and show in no tensor. The file is only ever
 # searched as text: loading it would run code.
-_DILATIONS = re.compile(r"^\s*dilations:\s*\[([\d,\s]*)\]", re.MULTILINE)
-_ACTIVATION = re.compile(r"^\s*activation:\s*!name:(\S+)", re.MULTILINE)
+_DILATIONS = re.compile(r"\bdilations:\s*(\[[^\]]*\]|[^\s,}]+)")
+_ACTIVATION = re.compile(r"\bactivation:\s*([^\s,}]+)")
+_RELU = "!name:torch.nn.ReLU"
 
 
 def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
@@ -71,17 +72,20 @@ def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
         )
     text = b.source.text("hyperparams.yaml") or ""
     wanted = [1, *range(2, cfg.n_blocks + 1), 1]
-    dilations = _DILATIONS.search(text)
-    found = [int(d) for d in dilations.group(1).split(",") if d.strip()] if dilations else wanted
-    activation = _ACTIVATION.search(text)
-    if found != wanted or (activation and activation.group(1) != "torch.nn.ReLU"):
+    listed = [
+        [int(d) for d in re.findall(r"\d+", v)] if v[0] == "[" else v
+        for v in _DILATIONS.findall(text)
+    ]
+    activations = _ACTIVATION.findall(text)
+    # Wherever they stand: a value somewhere else may be the one that is referred to.
+    if any(d != wanted for d in listed) or any(a != _RELU for a in activations):
         raise UnsupportedError(
             "hyperparams.yaml sets what the engine has fixed otherwise",
             file=b.source.path,
             expected=f"dilations {wanted}, activation torch.nn.ReLU",
-            found=f"dilations {found}, activation {activation.group(1) if activation else '-'}",
+            found=f"dilations {listed}, activation {activations}",
         )
-    if dilations is None:
+    if not listed:
         b.notes.append(f"no hyperparams.yaml says the dilations: {wanted} are assumed")
 
 

@@ -136,6 +136,17 @@ def _require_in_space(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
             found="both true: transformers 4 sums the last state after its norm, 5 before it",
             todo="this configuration cannot be converted safely",
         )
+    counts = ("num_attention_heads", "num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
+    low = [key for key in counts if config[key] < 1]
+    layers = config.get("num_feat_extract_layers", len(config["conv_dim"]))
+    if low or float(config["layer_norm_eps"]) <= 0.0 or layers != len(config["conv_dim"]):
+        raise UnsupportedError(
+            "config.json holds a value that means nothing",
+            file=b.source.path,
+            expected="counts of 1 or more, an epsilon above 0, as many layers as conv_dim",
+            found=", ".join(f"{k} {config[k]}" for k in (*low, "layer_norm_eps"))
+            + f", num_feat_extract_layers {layers}",
+        )
     heads, width = config["num_attention_heads"], config["hidden_size"]
     kernel = config["num_conv_pos_embeddings"]
     if kernel % 2 or width % heads:

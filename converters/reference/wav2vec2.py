@@ -62,7 +62,9 @@ def stages(source: Source, arch: str, normalize: bool) -> Callable[[Array], dict
     import torch
     from transformers import Wav2Vec2Config, Wav2Vec2ForSequenceClassification
 
-    config = Wav2Vec2Config(**(source.json("config.json") or {}))
+    given = source.json("config.json") or {}
+    # The class wants a float where JSON may have an integer.
+    config = Wav2Vec2Config(**{**given, "layer_norm_eps": float(given["layer_norm_eps"])})
     emotion = arch == "wav2vec2_emotion"
     module: Any = (
         Wav2Vec2ForSequenceClassification(config) if emotion else age_gender_module(config)
