@@ -16,7 +16,7 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit
+from converters.emit import emit, require_other
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Entry, Manifest
 from converters.reference import explained, reference_for
@@ -141,6 +141,7 @@ def baseline(
         UnsupportedError: the model or the clip does not fit.
         MissingDependencyError: a checkpoint, and its library is not installed.
     """
+    require_other(output, model, audio)
     title = name or str(model)
     run: _Run
     if is_checkpoint(model):

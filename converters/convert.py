@@ -12,7 +12,7 @@ from converters import metadata_props
 from converters.archs import Arch, arch_of_family
 from converters.archs.building import Builder
 from converters.archs.speaker import ARCHITECTURE
-from converters.emit import emit, replacing
+from converters.emit import emit, replacing, require_other
 from converters.manifest import Manifest
 from converters.sources.locate import is_checkpoint
 from graphtools.errors import UnsupportedError
@@ -84,9 +84,12 @@ def convert(
         UnprovenError: the written file does not compute what the source computes; nothing
             is left of it.
     """
+    require_other(output, path)
     if is_checkpoint(path):
         return _convert_checkpoint(path, output, name or str(path), arch, verify, options)
     net = require_recovered(build(load(path)))
+    spans = (tensor.span() for tensor in net.graph.model.constants.values())
+    require_other(output, *{span.path for span in spans if span is not None})
     found = arch_of_family(net.family.name)
     require_arch(arch, found, net)
     manifest = describe(net, found, name or str(path))

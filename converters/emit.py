@@ -18,10 +18,10 @@ import numpy as np
 
 from converters import gguf_file
 from converters.manifest import Manifest, is_utf8, require_value
-from graphtools.errors import StorageError, UnsupportedError
+from graphtools.errors import StorageError, UnsupportedError, UsageError
 from graphtools.tensors import Array, DType, widened
 
-__all__ = ["MAX_NAME_BYTES", "emit", "replacing"]
+__all__ = ["MAX_NAME_BYTES", "emit", "replacing", "require_other"]
 
 # ggml's GGML_MAX_NAME is 64 with the final NUL.
 MAX_NAME_BYTES = 63
@@ -65,7 +65,13 @@ def replacing(output: Path) -> Iterator[Path]:
         StorageError: ``output`` is a folder, or its folder cannot be written to.
     """
     if not output.name or output.is_dir():
-        raise StorageError("the output is a folder", file=output, todo="name the file to write")
+        raise StorageError(
+            "cannot write: the output is a folder", file=output, todo="name the file to write"
+        )
+    if output.exists() and not output.is_file():
+        raise StorageError(
+            "cannot write: the output is no regular file", file=output, todo="name a file"
+        )
     temp: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
@@ -87,6 +93,19 @@ def replacing(output: Path) -> Iterator[Path]:
     finally:
         if temp is not None:
             temp.unlink(missing_ok=True)
+
+
+def require_other(output: Path, *inputs: Path) -> None:
+    """Check that writing ``output`` replaces none of the inputs.
+
+    Raises:
+        UsageError: it is one of them.
+    """
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(
+                "the output would replace an input", file=output, todo="name another output"
+            )
 
 
 def _require_storable(manifest: Manifest) -> None:

@@ -200,13 +200,12 @@ def _check_islands(replay: Replay, net: Recovered, rule: SegmentRule | None, pro
     noise = {n: rng.normal(1.0, 2.0, shapes[n].shape).astype(np.float32) for n in entries}
     zeros = {n: np.zeros_like(shapes[n]) for n in entries}
     own = {n: v for n, v in _feeds(net, probe).items() if n in needed}
-    inputs = [noise, zeros]
-    if not own:  # a region that depends on length does so on its own input
-        longer = {n: (*shapes[n].shape[:-1], _LONG) for n in entries}
-        inputs.append({n: rng.normal(size=s).astype(np.float32) for n, s in longer.items()})
+    inputs = [(own, noise), (own, zeros)]
+    if _frames(net) is None:
+        inputs.append(_long_input(net, entries, shapes, own, rule))
     constants = {**replay.network.constants, "cam.valid": float(rule == "valid")}
-    for values in inputs:
-        found = _run(runner, {**own, **values})
+    for context, values in inputs:
+        found = _run(runner, {**context, **values})
         for kind, region in net.binding.regions:
             mine = {n[len(kind) + 1 :]: v for n, v in constants.items() if n.startswith(f"{kind}.")}
             ours = ISLANDS[kind].compute(values[region.entry][0].astype(np.float64), mine)
@@ -223,6 +222,27 @@ def _check_islands(replay: Replay, net: Recovered, rule: SegmentRule | None, pro
                     expected=f"|d| <= {GATE:g} x (|ref| + rms) for every element",
                     found=f"{error:.3g}, {_told(difference(theirs, ours))}",
                 )
+
+
+def _long_input(
+    net: Recovered,
+    entries: list[str],
+    shapes: Mapping[str, Array],
+    own: Mapping[str, Array],
+    rule: SegmentRule | None,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What the regions are fed at a length beyond any probe: the graph's own input, where they
+    compute a shape from it, and noise of the shape that their entries have then."""
+    rng = np.random.default_rng(11)
+    context: dict[str, Array] = {}
+    longer = {n: (*shapes[n].shape[:-1], _LONG) for n in entries}
+    if own:
+        (name,) = own
+        features = rng.normal(0.0, 4.0, (1, _LONG, own[name].shape[2])).astype(np.float32)
+        context = {name: features}
+        found = _run(Runner.of(net.graph.model, entries, rule), context)
+        longer = {n: found[n].shape for n in entries}
+    return context, {n: rng.normal(size=s).astype(np.float32) for n, s in longer.items()}
 
 
 def _check_eps(name: str, eps: float, theirs: Array, replay: Replay, proof: Proof) -> None:

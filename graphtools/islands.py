@@ -116,7 +116,7 @@ def _read_eps(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch
 def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch:
     """The segment length, from the one average pooling of the region."""
     pools = list(_nodes(graph, region, "AveragePool"))
-    expected = "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1"
+    expected = "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1, count_include_pad 1"
     if len(pools) != 1:
         return Mismatch(_where(region), expected, f"{len(pools)} AveragePool nodes")
     (pool,) = pools
@@ -128,9 +128,11 @@ def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mism
     # A 1-d pooling may be spelled with a dummy axis of size 1.
     long = [(k, s) for k, s in zip(kernel, stride, strict=False) if (k, s) != (1, 1)]
     padded = any(pads) or pool.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-    if long != [(100, 100)] or padded or ceil != 1 or any(d != 1 for d in spread):
+    counted = pool.integer("count_include_pad", 0)
+    if long != [(100, 100)] or padded or (ceil, counted) != (1, 1) or any(d != 1 for d in spread):
         found = f"kernel {kernel}, stride {stride}, pads {pads}, ceil_mode {ceil}"
-        found += f", dilation {spread}, auto_pad {pool.text('auto_pad', 'NOTSET')}"
+        found += f", count_include_pad {counted}, dilation {spread}"
+        found += f", auto_pad {pool.text('auto_pad', 'NOTSET')}"
         return Mismatch(str(pool), expected, found)
     return {"segment": Constant("segment", 100.0, f"{pool}, kernel_shape")}
 

@@ -51,9 +51,28 @@ def describe(b: Builder) -> None:
     seg = b.conv("seg")
     mean_vec = ""
     if cfg.mean_vec:
-        mean_vec = b.add(b.layer("mean_vec").tensors["offset"], "mean_vec")
+        offset = b.layer("mean_vec").tensors["offset"]
+        length = b.layer("seg").tensors["weight"].shape[0]
+        if offset.size != length:
+            raise UnsupportedError(
+                "the mean vector has another length than the embedding",
+                file=b.net.graph.model.path,
+                where=f"tensor {offset.name!r}",
+                expected=f"{length} values",
+                found=f"shape {list(offset.shape)}",
+            )
+        mean_vec = b.add(offset, "mean_vec")
     b.set(f"{_P}.stem_weight", stem[0], "graph: stem")
     b.set(f"{_P}.stem_bias", stem[1], "graph: stem")
+    bare = [w for w, bias in (stem, seg, *(n for block in blocks for n in block)) if w and not bias]
+    if bare:
+        raise UnsupportedError(
+            "a layer has no bias, which the manifest cannot say",
+            file=b.net.graph.model.path,
+            where=f"tensor {bare[0]!r}",
+            expected='a bias for every layer ("" stands for a block without a shortcut conv only)',
+            todo="export the model with its batch norms folded, or not folded at all",
+        )
     for i, key in enumerate(_LISTS):
         b.set(f"{_P}.{key}_weight", tuple(n[i][0] for n in blocks), f"graph: {key} of each block")
         b.set(f"{_P}.{key}_bias", tuple(n[i][1] for n in blocks), f"graph: {key} of each block")
@@ -87,6 +106,9 @@ def restore(m: Manifest) -> Network:
         if bias := m.get(f"{_P}.{key}_bias", "string"):
             names[slot, "bias"] = bias
 
+    biases = m.get(f"{_P}.down_bias", "[string]")
+    if any(bias and not weight for weight, bias in zip(down, biases, strict=False)):
+        raise UnsupportedError("down_bias names a tensor for a block without a shortcut conv")
     one("stem", "stem")
     lists = {
         key: pull(

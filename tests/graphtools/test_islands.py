@@ -180,7 +180,7 @@ class TestReadingSegments:
         found = ISLANDS["cam"].read(graph, region(graph))
         return found if isinstance(found, Mismatch) else dict(found)
 
-    GOOD = "kernel_shape = [100], strides = [100], ceil_mode = 1"
+    GOOD = "kernel_shape = [100], strides = [100], ceil_mode = 1, count_include_pad = 1"
 
     @pytest.mark.parametrize(
         ("attributes", "axes"),
@@ -190,8 +190,14 @@ class TestReadingSegments:
             (f"{GOOD}, dilations = [1], count_include_pad = 1", "3, T"),
             (f'{GOOD}, auto_pad = "NOTSET"', "3, T"),
             (f'{GOOD}, auto_pad = "VALID"', "3, T"),
-            ("kernel_shape = [1, 100], strides = [1, 100], ceil_mode = 1", "3, 1, T"),
-            ("kernel_shape = [100, 1], strides = [100, 1], ceil_mode = 1", "3, T, 1"),
+            (
+                "kernel_shape = [1, 100], strides = [1, 100], ceil_mode = 1, count_include_pad = 1",
+                "3, 1, T",
+            ),
+            (
+                "kernel_shape = [100, 1], strides = [100, 1], ceil_mode = 1, count_include_pad = 1",
+                "3, T, 1",
+            ),
         ],
     )
     def test_a_pooling_over_a_hundred_frames(
@@ -205,15 +211,15 @@ class TestReadingSegments:
         ("attributes", "found"),
         [
             (
-                "kernel_shape = [99], strides = [100], ceil_mode = 1",
+                "kernel_shape = [99], strides = [100], ceil_mode = 1, count_include_pad = 1",
                 "kernel (99,), stride (100,), pads (0, 0), ceil_mode 1",
             ),
             (
-                "kernel_shape = [100], strides = [50], ceil_mode = 1",
+                "kernel_shape = [100], strides = [50], ceil_mode = 1, count_include_pad = 1",
                 "kernel (100,), stride (50,), pads (0, 0), ceil_mode 1",
             ),
             (
-                "kernel_shape = [100], ceil_mode = 1",
+                "kernel_shape = [100], ceil_mode = 1, count_include_pad = 1",
                 "kernel (100,), stride (1,), pads (0, 0), ceil_mode 1",
             ),
             (
@@ -224,11 +230,11 @@ class TestReadingSegments:
             (f"{GOOD}, dilations = [2]", None),
             (f'{GOOD}, auto_pad = "SAME_UPPER"', None),
             (
-                "kernel_shape = [100, 100], strides = [100, 100], ceil_mode = 1",
+                "kernel_shape = [100, 100], strides = [100, 100], ceil_mode = 1, count_include_pad = 1",  # noqa: E501
                 "kernel (100, 100), stride (100, 100), pads (0, 0, 0, 0), ceil_mode 1",
             ),
             (
-                "kernel_shape = [1, 100], strides = [2, 100], ceil_mode = 1",
+                "kernel_shape = [1, 100], strides = [2, 100], ceil_mode = 1, count_include_pad = 1",
                 "kernel (1, 100), stride (2, 100), pads (0, 0, 0, 0), ceil_mode 1",
             ),
         ],
@@ -239,7 +245,10 @@ class TestReadingSegments:
         reason = self.read(parse, attributes)
         assert isinstance(reason, Mismatch)
         assert reason.where == 'node 0 (AveragePool) -> "p"'
-        assert reason.expected == "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1"
+        assert (
+            reason.expected
+            == "one AveragePool, kernel 100, stride 100, no pads, ceil_mode 1, count_include_pad 1"
+        )
         assert reason.found.startswith(found or "kernel (100,), stride (100,), pads (0, 0)")
 
     def test_what_differs_is_in_what_was_found(self, parse: Parse) -> None:
@@ -254,7 +263,7 @@ class TestReadingSegments:
 
     @pytest.mark.parametrize("count", [0, 2])
     def test_one_pooling_and_no_more(self, parse: Parse, count: int) -> None:
-        op = "AveragePool <kernel_shape = [100], strides = [100], ceil_mode = 1>"
+        op = "AveragePool <kernel_shape = [100], strides = [100], ceil_mode = 1, count_include_pad = 1>"  # noqa: E501
         more = f"q = {op} (x)"
         graph = parse(
             f"""
