@@ -245,6 +245,7 @@ def _constant(graph: Graph, tensor: str, entered: set[int]) -> LazyTensor | None
     found: LazyTensor | None = graph.model.constants[tensor]
     for node in reversed(chain):
         found = _applied(graph, node, found, entered) if found is not None else None
+    entered.difference_update(node.index for node in chain)  # another way may lead here too
     return found
 
 

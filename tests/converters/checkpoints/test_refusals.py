@@ -508,7 +508,6 @@ class TestHyperparams:
             ("dilations: [1, 2,", "            3, 4, 1]"),
             ("dilations: [1, 2, 3, 4, 1]", "activation: !name:torch.nn.ReLU"),
             ("dilations: [1, 2, 3, 4, 1]", "# activation: !name:torch.nn.LeakyReLU"),
-            ("dilations:", "    - 1", "    - 2", "    - 3", "    - 4", "    - 1"),
         ],
     )
     def test_that_say_what_the_engine_does_are_accepted(
