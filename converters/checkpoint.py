@@ -30,7 +30,7 @@ from converters.sources.source import Source
 from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
 from graphtools.tensors import Array, WeightNorm, widened
 
-__all__ = ["MIN_COSINE", "CheckpointProof", "Described", "describe_checkpoint", "prove"]
+__all__ = ["MIN_COSINE", "CheckpointProof", "Described", "Level", "describe_checkpoint", "prove"]
 
 # A stage equals the library's when its cosine is at least this and max|d| at most 1e-3 of the
 # larger of 1 and the golden's largest value: float32 against float64 over a whole network.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from converters.archs.speaker import FBANK_ROWS
 from graphtools.errors import UnsupportedError
 
-__all__ = ["log_mel", "mean_subtracted"]
+__all__ = ["Features", "log_mel", "mean_subtracted"]
 
 Features = npt.NDArray[np.float32]
 

@@ -58,7 +58,9 @@ def _table(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _cli() -> str:
-    context = click.Context(cli, info_name="graphtools", max_content_width=88)
+    context = click.Context(
+        cli, info_name="graphtools", max_content_width=88, **cli.context_settings
+    )
     lines = ["# Commands", "", "Made by `docs/generate.py` from the commands' own help.", ""]
     lines += ["```", cli.get_help(context), "```"]
     for name in cli.list_commands(context):

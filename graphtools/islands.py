@@ -57,7 +57,7 @@ class Island:
     read: Callable[[Graph, Region], Mapping[str, Constant] | Mismatch]
 
 
-def statistics(x: Array, constants: Mapping[str, float]) -> Array:
+def _statistics(x: Array, constants: Mapping[str, float]) -> Array:
     """[..., T] to [2 * prod(...)]: means, then ``sqrt(unbiased variance + eps)`` over time.
 
     One frame has no unbiased variance: the result is NaN there, as it is in torch.
@@ -70,7 +70,7 @@ def statistics(x: Array, constants: Mapping[str, float]) -> Array:
     return np.concatenate([mean, np.sqrt(var + constants["eps"])])
 
 
-def segment_context(x: Array, constants: Mapping[str, float]) -> Array:
+def _segment_context(x: Array, constants: Mapping[str, float]) -> Array:
     """[C, T] to [C, T]: the mean over time plus the mean of each frame's 100-frame segment.
 
     ``valid`` decides the divisor of the last, partial segment: 0 divides by the segment's
@@ -148,7 +148,7 @@ def _where(region: Region) -> str:
 
 
 ISLANDS: Mapping[str, Island] = {
-    "tstp": Island("mean and std over time of every channel and bin", statistics, _read_eps),
-    "stats": Island("mean and std over time of every channel", statistics, _read_eps),
-    "cam": Island("mean over time plus 100-frame segment means", segment_context, _read_segment),
+    "tstp": Island("mean and std over time of every channel and bin", _statistics, _read_eps),
+    "stats": Island("mean and std over time of every channel", _statistics, _read_eps),
+    "cam": Island("mean over time plus 100-frame segment means", _segment_context, _read_segment),
 }

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from graphtools.errors import UnsupportedError
 
 __all__ = [
+    "Array",
+    "BatchNorm",
     "DType",
     "FileSpan",
     "FoldBias",
@@ -32,6 +34,7 @@ __all__ = [
     "Transpose",
     "WeightNorm",
     "Widen",
+    "bf16_to_f32",
     "widened",
 ]
 

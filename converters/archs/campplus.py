@@ -23,7 +23,7 @@ _P = "voicedetect.campplus"
 # (WeSpeaker's class has 1e-7). It moves no standard deviation above 1e-3 by more than 5e-4.
 _MAX_POOLING_EPS = 1e-6
 
-ROWS = (
+_ROWS = (
     *speaker.rows("campplus"),
     Row(f"{_P}.conv_weight", "[string]", "convolutions in pull order", "replay"),
     Row(f"{_P}.conv_bias", "[string]", 'their biases; "" where there is none', "replay"),
@@ -34,7 +34,7 @@ ROWS = (
 )
 
 
-def describe(b: Builder) -> None:
+def _describe(b: Builder) -> None:
     """Convolutions and kept batch norms, tensors in the order of first use."""
     binding = b.net.binding
     speaker.describe(b, "emb_bn")
@@ -87,7 +87,7 @@ def _require_plain(values: Array, wanted: float, name: str, b: Builder) -> None:
         )
 
 
-def restore(m: Manifest) -> Network:
+def _restore(m: Manifest) -> Network:
     """Configuration and names from the keys, by two running indices."""
     family, cfg = FAMILIES[campplus.NAME], campplus.Config()
     template = family.template(cfg)
@@ -119,4 +119,6 @@ def restore(m: Manifest) -> Network:
     )
 
 
-ARCH = Arch("campplus", campplus.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe)
+ARCH = Arch(
+    "campplus", campplus.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
+)

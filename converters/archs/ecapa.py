@@ -18,7 +18,7 @@ __all__ = ["ARCH"]
 
 _P = "voicedetect.ecapa"
 
-ROWS = (
+_ROWS = (
     *speaker.rows("ecapa_tdnn"),
     Row(f"{_P}.channels", "u32", "channels of the first layer", "source"),
     Row(f"{_P}.n_blocks", "u32", "first layer and SE-Res2Net blocks", "source"),
@@ -28,7 +28,7 @@ ROWS = (
 )
 
 
-def describe_checkpoint(b: CheckpointBuilder) -> None:
+def _describe_checkpoint(b: CheckpointBuilder) -> None:
     """Keys from tensor shapes; every float tensor under its own name."""
     shapes = b.source.shapes
     cfg = ecapa.config_of(shapes)
@@ -89,7 +89,7 @@ def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
         b.notes.append(f"no hyperparams.yaml says the dilations: {wanted} are assumed")
 
 
-def restore(m: Manifest) -> Network:
+def _restore(m: Manifest) -> Network:
     """The configuration, from keys and shapes; names are the checkpoint's own."""
     shapes = {t.name: t.shape for t in m.tensors}
     cfg = ecapa.config_of(shapes)
@@ -115,10 +115,10 @@ def restore(m: Manifest) -> Network:
 ARCH = Arch(
     "ecapa_tdnn",
     ecapa.NAME,
-    ROWS,
-    restore,
+    _ROWS,
+    _restore,
     outputs=("encoder_out",),
-    describe_checkpoint=describe_checkpoint,
+    describe_checkpoint=_describe_checkpoint,
     claims=ecapa.matches,
     model="speechbrain/spkrec-ecapa-voxceleb",
     tested="speechbrain 1.1.2",

@@ -16,7 +16,7 @@ __all__ = ["ARCH"]
 
 _P = "voicedetect.eres2net"
 
-ROWS = (
+_ROWS = (
     *speaker.rows("eres2net"),
     Row(f"{_P}.conv_weight", "[string]", "convolutions in pull order", "replay"),
     Row(f"{_P}.conv_bias", "[string]", 'their biases; "" where there is none', "replay"),
@@ -31,7 +31,7 @@ ROWS = (
 )
 
 
-def describe(b: Builder) -> None:
+def _describe(b: Builder) -> None:
     """Every convolution in pull order, then the embedding layer."""
     cfg: eres2net.Config = b.net.config
     binding = b.net.binding
@@ -52,7 +52,7 @@ def describe(b: Builder) -> None:
     b.set(f"{_P}.var_eps", eps.value, eps.origin)
 
 
-def restore(m: Manifest) -> Network:
+def _restore(m: Manifest) -> Network:
     """Configuration and names from the keys, by a running index."""
     blocks = m.get(f"{_P}.num_blocks", "[i32]")
     scale = m.get(f"{_P}.scale", "u32")
@@ -88,4 +88,6 @@ def restore(m: Manifest) -> Network:
     )
 
 
-ARCH = Arch("eres2net", eres2net.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe)
+ARCH = Arch(
+    "eres2net", eres2net.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
+)

@@ -38,7 +38,7 @@ _MEANINGS = {
 }
 _KINDS = {"PatchedPretransform": 0, "Transformer": 1, "ProjectedTransformer": 1}
 
-MONO_ROWS = (
+_MONO_ROWS = (
     Row(f"{_P}.sample_rate", "u32", "sample rate", "replay", "Hz"),
     Row(f"{_P}.downsample", "u32", "samples of a channel per frame of codes", "source"),
     Row(f"{_P}.num_quantizers", "u32", "residual codebooks", "replay"),
@@ -60,7 +60,7 @@ MONO_ROWS = (
     Row(f"{_P}.encoder_kwargs", "string", "the config's list as JSON; for people", "source"),
     Row(f"{_P}.decoder_kwargs", "string", "the config's list as JSON; for people", "source"),
 )
-STEREO_ROWS = (
+_STEREO_ROWS = (
     Row(f"{_P}.channels", "u32", "channels, interleaved into one sequence", "replay"),
     Row(f"{_P}.channel_interleave", "u32", "1: the channels are interleaved", "source"),
     Row(f"{_P}.code_dim", "u32", "width of the latent", "source"),
@@ -110,14 +110,14 @@ def stage_table(
     return table
 
 
-def claims(names: Collection[str]) -> bool:
+def _claims(names: Collection[str]) -> bool:
     """Whether a checkpoint's names are a MOSS codec's, under a prefix or not."""
     return any("quantizer.quantizers.0.codebook.weight" in name for name in names) and any(
         ".self_attn.in_projs.0.weight" in name for name in names
     )
 
 
-def describe_checkpoint(b: CheckpointBuilder) -> None:
+def _describe_checkpoint(b: CheckpointBuilder) -> None:
     """Keys from config.json, checked against the tensors; weight norms fused."""
     config = b.source.json("config.json")
     if config is None:
@@ -347,13 +347,13 @@ def _family_stage(s: Stage) -> moss.Patch | moss.Transformer:
 ARCH = Arch(
     ARCHITECTURE,
     moss.NAME,
-    MONO_ROWS,
+    _MONO_ROWS,
     lambda m: _restore(m, "encode"),
     outputs=("codes",),
-    describe_checkpoint=describe_checkpoint,
-    claims=claims,
+    describe_checkpoint=_describe_checkpoint,
+    claims=_claims,
     architecture=ARCHITECTURE,
-    optional_rows=STEREO_ROWS,
+    optional_rows=_STEREO_ROWS,
     inverse=lambda m: _restore(m, "decode"),
     tested="the published model code (a small checkpoint with its latent, codes and audio)",
     space="any stages of patches and causal rotary transformers, one or two interleaved channels",

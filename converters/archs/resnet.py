@@ -17,7 +17,7 @@ __all__ = ["ARCH"]
 _P = "voicedetect.resnet"
 _LISTS = ("conv1", "conv2", "down")
 
-ROWS = (
+_ROWS = (
     *speaker.rows("wespeaker_resnet34"),
     Row(f"{_P}.stem_weight", "string", "3x3 stem convolution", "replay"),
     Row(f"{_P}.stem_bias", "string", "its bias, batch norm folded in", "replay"),
@@ -35,7 +35,7 @@ ROWS = (
 )
 
 
-def describe(b: Builder) -> None:
+def _describe(b: Builder) -> None:
     """Parallel lists, one entry a block; tensors in pull order."""
     cfg: resnet.Config = b.net.config
     speaker.describe(b, "seg")
@@ -85,7 +85,7 @@ def describe(b: Builder) -> None:
     b.set(f"{_P}.var_eps", eps.value, eps.origin)
 
 
-def restore(m: Manifest) -> Network:
+def _restore(m: Manifest) -> Network:
     """Configuration and names from the keys."""
     strides = m.get(f"{_P}.stride", "[i32]")
     down = m.get(f"{_P}.down_weight", "[string]")
@@ -136,5 +136,5 @@ def restore(m: Manifest) -> Network:
 
 
 ARCH = Arch(
-    "wespeaker_resnet34", resnet.NAME, ROWS, restore, outputs=("encoder_out",), describe=describe
+    "wespeaker_resnet34", resnet.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
 )

@@ -23,7 +23,7 @@ __all__ = ["ARCHS", "stored_name"]
 _W, _A = "voicedetect.w2v2", "voicedetect.analyze"
 _POS = "w2v2.encoder.pos_conv_embed.conv"
 
-BACKBONE_ROWS = (
+_BACKBONE_ROWS = (
     Row(f"{_W}.hidden_size", "u32", "width of the transformer", "source"),
     Row(f"{_W}.n_layers", "u32", "transformer layers", "source"),
     Row(f"{_W}.n_heads", "u32", "attention heads", "replay"),
@@ -56,7 +56,7 @@ def _head_rows(arch: str, kind: str, label: str) -> tuple[Row, ...]:
         Row(f"{_A}.{labels}", "[string]", "class labels in id order", "source"),
         Row(f"{_A}.num_{label}s", "u32", "number of classes", "source"),
         Row(f"{_A}.pooling", "string", "pooling over time", "schema", "", "mean"),
-        *BACKBONE_ROWS,
+        *_BACKBONE_ROWS,
     )
 
 
@@ -327,7 +327,7 @@ _SPACE = (
     "no weighted layer sum over a pre-norm encoder"
 )
 
-EMOTION = Arch(
+_EMOTION = Arch(
     "wav2vec2_emotion",
     wav2vec2.NAME,
     _head_rows("wav2vec2_emotion", "emotion", "emotion"),
@@ -339,7 +339,7 @@ EMOTION = Arch(
     space=_SPACE,
     model="superb/wav2vec2-base-superb-er",
 )
-AGE_GENDER = Arch(
+_AGE_GENDER = Arch(
     "wav2vec2_age_gender",
     wav2vec2.NAME,
     _head_rows("wav2vec2_age_gender", "age_gender", "gender"),
@@ -352,4 +352,4 @@ AGE_GENDER = Arch(
     model="audeering/wav2vec2-large-robust-24-ft-age-gender",
     licence="the published age/gender model is CC-BY-NC-SA-4.0: not for commercial use",
 )
-ARCHS = (EMOTION, AGE_GENDER)
+ARCHS = (_EMOTION, _AGE_GENDER)

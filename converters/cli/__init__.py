@@ -14,7 +14,7 @@ import sys
 
 import click
 
-__all__ = ["main"]
+__all__ = ["cli", "main"]
 
 # Command: (what it is for). The module of the same name holds it.
 _COMMANDS = {

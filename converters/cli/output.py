@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["console", "json_option", "print_json", "table"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def json_option(function: F) -> F:
+def json_option(function: _F) -> _F:
     """``--json``: the result object on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
         function

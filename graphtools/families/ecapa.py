@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graphtools.errors import UnsupportedError
 from graphtools.ops import Ops, X
 
-__all__ = ["NAME", "STD_FLOOR", "TITLE", "Config", "config_of", "forward", "matches"]
+__all__ = ["BN_EPS", "NAME", "STD_FLOOR", "TITLE", "Config", "config_of", "forward", "matches"]
 
 NAME = "ecapa"
 TITLE = "ECAPA-TDNN (SpeechBrain)"

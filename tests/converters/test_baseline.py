@@ -196,18 +196,22 @@ def test_stage_values_are_onnxruntimes_own(name: str, goldens: Make, speech: Arr
     proto.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in taps.values())
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     found = session.run(list(taps.values()), {"feats": speech[None]})
     _, file = goldens(name)
+    exact = 0
     for stage, value in zip(taps, found, strict=True):
         golden = file.tensors[stage]
         value = value[0] if value.shape[0] == 1 and value.ndim > 1 else value
-        # The same runtime on the same operations; only the number of threads may differ.
-        np.testing.assert_allclose(
-            golden, value.reshape(golden.shape), rtol=1e-4, atol=1e-4 * np.abs(value).max()
-        )
+        value = value.reshape(golden.shape)
+        # Only what another spelling of the segment mean rounds otherwise may differ.
+        np.testing.assert_allclose(golden, value, rtol=1e-4, atol=1e-4 * np.abs(value).max())
+        exact += np.array_equal(golden, value)
+    # The same runtime with the same settings gives the same bits; a replay's would differ.
+    assert exact >= (2 if name == "campplus_tiny" else len(taps))
 
 
 def divide_by_the_kernel(proto: onnx.ModelProto) -> None:

@@ -380,6 +380,8 @@ class TestDamage:
         net = recovered(name)
         nodes = nodes_of(net, "conv")
         assert len(nodes) == {"resnet34_tiny": 36, "eres2net_tiny": 96, "campplus_tiny": 225}[name]
+        if name == "campplus_tiny":  # 52 layers are alike: every kind takes another third of them
+            nodes = nodes[list(CONV_DAMAGE).index(kind) % 3 :: 3]
         assert survivors(self.convolutions(net, changed, kind, nodes)) == []
 
     @pytest.mark.parametrize(("slot", "bound"), [(1, -1.0), (1, 0.5), (2, 6.0), (2, 20.5)])

@@ -132,7 +132,14 @@ def test_the_pull_index_itself_may_be_taken(
         rename(proto, taken, "conv.0.bias")
 
     path = edited("resnet34_tiny", change)
-    same_network(path, manifest_of(path))
+    manifest = manifest_of(path)
+    same_network(path, manifest)
+    (wanted,) = (
+        numpy_helper.to_array(t)
+        for t in onnx.load(path).graph.initializer
+        if t.name == "conv.0.bias"
+    )
+    np.testing.assert_array_equal(manifest.by_name["conv.0.bias"].read(), wanted)
 
 
 def test_one_weight_in_two_places_is_written_as_each_place_needs_it(

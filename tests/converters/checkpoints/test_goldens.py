@@ -143,6 +143,21 @@ def test_the_middle_layer_is_half_of_them_rounded_down(
         np.testing.assert_allclose(found[f"enc_layer_{name}"], state, rtol=0, atol=5e-5)
 
 
+def test_a_short_faint_clip_shows_how_the_waveform_is_standardised(
+    made: Any, tmp_path: Path, golden: Make, by_library: Make
+) -> None:
+    """The variance is over n, not n - 1, and 1e-7 is added: both matter here, and only where no
+    norm takes the scale out again."""
+    network = made.wav2vec2("emotion", feat_extract_norm="layer", conv_bias=True)
+    clip = tmp_path / "short.wav"
+    part = 1e-3 * read_audio(catalog.SPEECH)[9000:9600]
+    soundfile.write(clip, part, 16000, subtype="FLOAT")
+    found = golden(network, clip).tensors
+    wanted = by_library(network, read_audio(clip))
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4, err_msg=name)
+
+
 class TestMetadata:
     COMMON = ("arch", "model_sha256", "audio_name", "audio_sha256", "reference")
 
