@@ -43,13 +43,21 @@ def read_audio(
         )
     try:
         samples, found = soundfile.read(path, dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, OSError) as error:
+    except (soundfile.SoundFileError, OSError, TypeError, MemoryError) as error:
+        # A TypeError says that a headerless format needs a rate; a header may declare any length.
         raise UnsupportedError(
             "the file cannot be read as audio",
             file=path,
-            found=str(error).splitlines()[0],
+            found=(str(error) or type(error).__name__).splitlines()[0],
             todo="convert it to a 16 kHz mono WAV: sox IN -r 16000 -c 1 -b 16 OUT.wav",
         ) from error
+    if not np.isfinite(samples).all():
+        raise UnsupportedError(
+            "the clip holds samples that are not numbers",
+            file=path,
+            found=f"sample {int(np.flatnonzero(~np.isfinite(samples).all(axis=1))[0])}",
+            todo="make the clip again",
+        )
     given = samples.shape[1]
     if found != rate or given != channels:
         raise UnsupportedError(

@@ -15,8 +15,8 @@ from converters.archs.speaker import ARCHITECTURE
 from converters.emit import emit, replacing, require_other
 from converters.manifest import Manifest
 from converters.sources.locate import is_checkpoint
-from graphtools.errors import UnsupportedError
-from graphtools.graph import Graph, build
+from graphtools.errors import UnsupportedError, UsageError
+from graphtools.graph import Graph, build, ends, see
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
 
@@ -80,6 +80,7 @@ def convert(
         options: what the user says where a checkpoint is silent.
 
     Raises:
+        UsageError: a path or a key that does not exist.
         MissError: the network is none of the known families.
         UnprovenError: the written file does not compute what the source computes; nothing
             is left of it.
@@ -92,6 +93,12 @@ def convert(
     require_other(output, *{span.path for span in spans if span is not None})
     found = arch_of_family(net.family.name)
     require_arch(arch, found, net)
+    strange = sorted(set(allow_unproven) - {row.key for row in found.rows})
+    if strange:
+        raise UsageError(
+            f"{found.name} has no key {strange[0]!r} that could stay unproven",
+            todo="see docs/schema.md for its keys",
+        )
     manifest = describe(net, found, name or str(path))
     notes = [*manifest.notes, *metadata_props.check(net.graph.model.metadata, manifest, path)]
 
@@ -146,7 +153,12 @@ def _written(
 def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
     """The manifest of a recovered network; nothing is read but what decides a key."""
     builder = Builder(net, arch.rows)
-    others = [v.name for v in net.graph.outputs if v.name != net.binding.output]
+    bound = see(net.graph, net.binding.output)
+    others = [
+        value.name
+        for value in net.graph.outputs
+        if bound not in {see(net.graph, end) for end in ends(net.graph, value.name)}
+    ]
     if others:
         builder.notes.append(
             f"the model has {len(others) + 1} outputs; this is the manifest of "

@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from converters.archs.speaker import WESPEAKER_WINDOW
 from converters.manifest import Manifest
 from graphtools.errors import UnsupportedError
 
 __all__ = ["check"]
 
-# property: (manifest key, what the manifest's value must be in the property's words)
-_NUMBERS = {
+# Property: the manifest key that it speaks of.
+_KEYS = {
     "sample_rate": "voicedetect.fbank.sample_rate",
     "output_dim": "voicedetect.embedding_dim",
     "feat_dim": "voicedetect.fbank.n_mels",
+    "n_mels": "voicedetect.fbank.n_mels",
+    "num_mel_bins": "voicedetect.fbank.n_mels",
+    "preemph": "voicedetect.fbank.preemph",
+    "low_freq": "voicedetect.fbank.low_freq",
+    "use_energy": "voicedetect.fbank.use_energy",
+    "window_type": "voicedetect.fbank.window",
 }
+_FLAGS = {"false": 0.0, "true": 1.0}
 
 
 def check(metadata: Mapping[str, str], manifest: Manifest, path: Path) -> list[str]:
@@ -28,30 +38,38 @@ def check(metadata: Mapping[str, str], manifest: Manifest, path: Path) -> list[s
     Raises:
         UnsupportedError: a property contradicts a key.
     """
-    for name, key in _NUMBERS.items():
-        said = metadata.get(name, "").strip()
-        if said and said != str(manifest[key]):
-            raise _contradiction(name, said, key, manifest[key], path)
-    normalize = metadata.get("feature_normalize_type", "").strip()
-    if normalize not in ("", "global-mean"):
+    said = {name: text.strip() for name, text in metadata.items() if text.strip()}
+    for name, key in _KEYS.items():
+        if name in said and _number(said[name]) != _number(str(manifest[key])):
+            raise _contradiction(name, said[name], key, manifest[key], path)
+    normalize = said.get("feature_normalize_type", "global-mean")
+    if normalize != "global-mean":
         key = "voicedetect.fbank.cmn"
         raise _contradiction("feature_normalize_type", normalize, key, manifest[key], path)
     notes = []
-    scale = metadata.get("normalize_samples", "").strip()
-    if scale not in ("", "0", "1"):
+    scale = said.get("normalize_samples", "1")
+    if _number(scale) not in (0.0, 1.0):
         key = "voicedetect.fbank.*"
         raise _contradiction("normalize_samples", scale, key, "samples in [-1, 1]", path)
-    if scale == "0":
+    if _number(scale) == 0.0:
         notes.append(
-            "normalize_samples is 0: the model was trained on samples times 32768. The mean "
-            "subtraction cancels that except in digital silence; the engine feeds [-1, 1]."
+            f"normalize_samples is {scale}: the model was trained on samples times 32768. The "
+            "mean subtraction cancels that except in digital silence; the engine feeds [-1, 1]."
         )
-    framework = metadata.get("framework", "").strip()
-    if framework.lower() == "wespeaker":
-        notes.append(
-            "WeSpeaker trains with a hamming window; the schema's front end is povey for all."
-        )
+    if said.get("framework", "").lower() == "wespeaker":
+        notes.append(WESPEAKER_WINDOW)
     return notes
+
+
+def _number(text: str) -> float | str:
+    """What a property means, however it is spelled: 16000, 16000.0, False; else the text.
+
+    Numbers are rounded to float32, as the manifest's are.
+    """
+    try:
+        return float(np.float32(text))
+    except ValueError:
+        return _FLAGS.get(text.lower(), text.lower())
 
 
 def _contradiction(name: str, said: str, key: str, stored: object, path: Path) -> UnsupportedError:

@@ -131,10 +131,9 @@ def read_array(path: Path | str) -> Array:
     try:
         with path.open("rb") as stream:
             values = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise UnsupportedError(
-            "the file is not a .npy array", file=path, found=str(error).splitlines()[0]
-        ) from error
+    except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile) as error:
+        found = (str(error) or type(error).__name__).splitlines()[0]
+        raise UnsupportedError("the file is not a .npy array", file=path, found=found) from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise UnsupportedError("the file does not hold one array of numbers", file=path)
     if not np.isfinite(values).all():

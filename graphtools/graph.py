@@ -25,6 +25,7 @@ __all__ = [
     "build",
     "canonical_order",
     "constant",
+    "ends",
     "regions_above",
     "scalar",
     "see",
@@ -64,6 +65,10 @@ class Graph:
     @property
     def inputs(self) -> tuple[Value, ...]:
         return self.model.inputs
+
+    def input(self, name: str) -> Value:
+        """The graph's input of that name."""
+        return next(value for value in self.model.inputs if value.name == name)
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -147,6 +152,17 @@ def scalar(graph: Graph, tensor: str) -> float | None:
     if found is None or found.size != 1 or found.dtype in (DType.STRING, DType.OTHER):
         return None
     return float(found.read().reshape(-1)[0])
+
+
+def ends(graph: Graph, output: str) -> Iterator[str]:
+    """The tensors that hold the values of ``output``: itself, then what a vector of zeros is
+    subtracted from to give it (WeSpeaker exports one unless it is told a mean)."""
+    yield output
+    node = graph.producers.get(see(graph, output))
+    if node is not None and node.op == "Sub":
+        offset = constant(graph, node.inputs[1])
+        if offset is not None and offset.dtype.is_float and not offset.read().any():
+            yield node.inputs[0]
 
 
 def regions_above(graph: Graph, exit: str) -> Iterator[Region]:

@@ -129,7 +129,11 @@ def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mism
     long = [(k, s) for k, s in zip(kernel, stride, strict=False) if (k, s) != (1, 1)]
     padded = any(pads) or pool.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     counted = pool.integer("count_include_pad", 0)
-    if long != [(100, 100)] or padded or (ceil, counted) != (1, 1) or any(d != 1 for d in spread):
+    # The partial window may be spelled out: zeros appended, then full windows only.
+    above = graph.producers.get(see(graph, pool.inputs[0]))
+    spelled = not ceil and above is not None and above.op == "Pad"
+    partial = (ceil, counted) == (1, 1) or spelled
+    if long != [(100, 100)] or padded or not partial or any(d != 1 for d in spread):
         found = f"kernel {kernel}, stride {stride}, pads {pads}, ceil_mode {ceil}"
         found += f", count_include_pad {counted}, dilation {spread}"
         found += f", auto_pad {pool.text('auto_pad', 'NOTSET')}"

@@ -148,7 +148,7 @@ def _dense(graph: Graph, node: Node) -> tuple[str, LazyTensor, LazyTensor | None
             return None
         if not node.integer("transB", 0):
             weight = _transposed(weight)
-        return node.inputs[0], weight, bias, node.index
+        return node.inputs[0], weight, _vector(bias), node.index
     if node.op == "MatMul":
         weight = constant(graph, node.inputs[1])
         if weight is None or len(weight.shape) != 2:
@@ -158,9 +158,16 @@ def _dense(graph: Graph, node: Node) -> tuple[str, LazyTensor, LazyTensor | None
         bias, product = constant(graph, right), node_at(graph, left)
         if bias is not None and product is not None and product.op == "MatMul":
             inner = _dense(graph, product)
-            if inner is not None and len(bias.shape) == 1:
-                return inner[0], inner[1], bias, product.index
+            if inner is not None and bias.size in bias.shape:
+                return inner[0], inner[1], _vector(bias), product.index
     return None
+
+
+def _vector(bias: LazyTensor | None) -> LazyTensor | None:
+    """A bias as ``[out]``: some exporters store the row ``[1, out]`` that they add."""
+    if bias is None or len(bias.shape) == 1 or bias.size not in bias.shape:
+        return bias
+    return LazyTensor(bias.name, (bias.size,), bias.dtype, Reshape(bias))
 
 
 def _transposed(weight: LazyTensor) -> LazyTensor:

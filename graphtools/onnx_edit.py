@@ -10,13 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphtools.graph import Graph
 from graphtools.model import Model, Subgraph
 from graphtools.tensors import LazyTensor
 
 __all__ = ["SegmentRule", "external_tensors", "has_partial_windows", "island_model", "tapped"]
+
+# Element types that are widened before anything is run: onnxruntime computes them otherwise, and
+# refuses the files that the usual converter makes.
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 # What the last, partial window of a ceil-mode average pooling is divided by: the kernel's
 # length, or the number of elements that are there. onnxruntime's answer has changed between
@@ -31,15 +35,13 @@ def has_partial_windows(model: Model) -> bool:
 
 def tapped(model: Model, outputs: Iterable[str], rule: SegmentRule | None) -> bytes:
     """The whole model with ``outputs`` in place of its own, ceil-mode pools pinned to ``rule``
-    (None leaves them as they are).
+    (None leaves them as they are), half precision widened to float32.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
-    if rule is not None:
-        _pin_pools(proto.graph, rule)
-    return _bytes(proto)
+    return _runnable(model, proto, rule)
 
 
 def island_model(
@@ -86,19 +88,55 @@ def island_model(
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in entries
     )
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in exits)
-    if rule is not None:
-        _pin_pools(proto.graph, rule)
-    return _bytes(proto), (*own, *entries)
+    return _runnable(model, proto, rule), (*own, *entries)
 
 
 def external_tensors(model: Model) -> list[LazyTensor]:
-    """Initializers whose bytes are in other files: a model in memory has to be handed them."""
-    return [model.constants[t.name] for t in model.proto.graph.initializer if t.external_data]
+    """Initializers whose bytes are in other files: a model in memory has to be handed them.
+
+    Those of half precision are not among them: `tapped` holds them, widened.
+    """
+    listed = model.proto.graph.initializer
+    return [
+        model.constants[t.name] for t in listed if t.external_data and t.data_type not in _HALVES
+    ]
 
 
-def _bytes(proto: onnx.ModelProto) -> bytes:
+def _runnable(model: Model, proto: onnx.ModelProto, rule: SegmentRule | None) -> bytes:
+    if rule is not None:
+        _pin_pools(proto.graph, rule)
+    for tensor in proto.graph.initializer:
+        if tensor.external_data and tensor.data_type in _HALVES:
+            values = model.constants[tensor.name].read()
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    _widen(proto.graph)
     data: bytes = proto.SerializeToString()
     return data
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    """Everything of half precision as float32, casts included: exact, since weights only widen
+    and the arithmetic in between is what the network means."""
+    del graph.value_info[:]  # onnxruntime infers it again
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in _HALVES:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == AttributeProto.GRAPH:
+                _widen(attribute.g)
+            elif attribute.name in ("to", "dtype") and attribute.i in _HALVES:
+                attribute.i = TensorProto.FLOAT
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _HALVES:
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
 def _pin_pools(graph: onnx.GraphProto, rule: SegmentRule) -> None:

@@ -82,7 +82,15 @@ def load(path: Path | str) -> Model:
 
 def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     graph = proto.graph
-    constants = {t.name: _tensor(path, t, t.name) for t in graph.initializer}
+    constants: dict[str, LazyTensor] = {}
+    for tensor in graph.initializer:
+        if tensor.name in constants:
+            raise NotAModelError(
+                f"two initializers are called {tensor.name!r}",
+                file=path,
+                todo="the export is broken: make it again",
+            )
+        constants[tensor.name] = _tensor(path, tensor, tensor.name)
     nodes = []
     for index, node in enumerate(graph.node):
         attributes = {a.name: _attribute(path, a) for a in node.attribute}
@@ -182,8 +190,10 @@ def _value(value: onnx.ValueInfoProto) -> Value:
     dtype = _DTYPES.get(tensor.elem_type, DType.OTHER)
     if not tensor.HasField("shape"):
         return Value(value.name, dtype, None)
+    # Some tools write -1 for an axis of any length, as onnxruntime reads it.
     dims = (
-        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?"
+        for d in tensor.shape.dim
     )
     return Value(value.name, dtype, tuple(dims))
 
@@ -264,6 +274,13 @@ class _InProto:
 def _tensor(path: Path, proto: TensorProto, name: str) -> LazyTensor:
     dtype = _DTYPES.get(proto.data_type, DType.OTHER)
     shape = tuple(proto.dims)
+    if any(d < 0 for d in shape):
+        raise NotAModelError(
+            f"the tensor {name!r} has a negative axis",
+            file=path,
+            found=f"shape {list(shape)}",
+            todo="the file is damaged: fetch or export it again",
+        )
     if proto.data_location == TensorProto.EXTERNAL:
         return LazyTensor(name, shape, dtype, Load(name, dtype, _external(path, proto, dtype)))
     return LazyTensor(name, shape, dtype, _InProto(path, name, proto))

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphtools.errors import MissError
 from graphtools.families import FAMILIES, Family
-from graphtools.graph import Graph
+from graphtools.graph import Graph, ends
 from graphtools.unify import Binding, Miss, unify
 
 __all__ = ["NearMiss", "Recovered", "recover"]
@@ -60,20 +60,27 @@ class NearMiss:
 def recover(graph: Graph) -> Recovered | NearMiss:
     """Try every family with every configuration it guesses, on every output.
 
+    A reading that has a place for the subtraction of zeros at an output goes before those that
+    look past it.
+
     Raises:
         MissError: more than one reading binds, so that the file's meaning is ambiguous.
     """
     found: list[Recovered] = []
     nearest: NearMiss | None = None
+    ends_of = [tuple(ends(graph, value.name)) for value in graph.outputs]
     for family in FAMILIES.values():
         for config in dict.fromkeys(family.guess(graph) if family.guess else ()):
             template = family.template(config)
-            for value in graph.outputs:
-                result = unify(template, graph, value.name)
+            for tensor in (end for group in ends_of for end in group):
+                result = unify(template, graph, tensor)
                 if isinstance(result, Binding):
                     found.append(Recovered(graph, family, config, result))
                 elif nearest is None or result.agreed > nearest.miss.agreed:
                     nearest = NearMiss(family, config, result)
+    bound = {r.binding.output for r in found}
+    past = {end for group in ends_of if group[0] in bound for end in group[1:]}
+    found = [r for r in found if r.binding.output not in past]
     if len(found) > 1:
         raise MissError(
             "the network can be read in more than one way",

@@ -266,6 +266,11 @@ class BatchNorm:
     def tensors(self) -> tuple[LazyTensor, LazyTensor, LazyTensor, LazyTensor]:
         return (self.scale, self.bias, self.mean, self.var)
 
+    def origin(self) -> str:
+        """All four and epsilon: norms that share some of them are different norms."""
+        names = ", ".join(tensor.origin() for tensor in self.tensors())
+        return f"{names}, eps {self.eps:g}"
+
 
 @dataclass(frozen=True)
 class FoldWeight:
@@ -285,8 +290,7 @@ class FoldWeight:
         return None
 
     def origin(self) -> str:
-        norm = self.norm
-        return f"fold({self.weight.origin()}, {norm.scale.origin()} .., eps {norm.eps:g})"
+        return f"fold({self.weight.origin()}, {self.norm.origin()})"
 
     def sources(self) -> Iterator[LazyTensor]:
         yield from (self.weight, *self.norm.tensors())
@@ -310,7 +314,7 @@ class FoldBias:
 
     def origin(self) -> str:
         bias = "0" if self.bias is None else self.bias.origin()
-        return f"fold({bias}, {self.norm.bias.origin()} .., eps {self.norm.eps:g})"
+        return f"fold({bias}, {self.norm.origin()})"
 
     def sources(self) -> Iterator[LazyTensor]:
         if self.bias is not None:

@@ -16,6 +16,7 @@ __all__ = ["ARCH"]
 
 _P = "voicedetect.resnet"
 _LISTS = ("conv1", "conv2", "down")
+_STRIDES = (1, 2)
 
 _ROWS = (
     *speaker.rows("wespeaker_resnet34"),
@@ -39,6 +40,7 @@ def _describe(b: Builder) -> None:
     """Parallel lists, one entry a block; tensors in pull order."""
     cfg: resnet.Config = b.net.config
     speaker.describe(b, "seg")
+    b.notes.append(speaker.WESPEAKER_WINDOW)
     stem = b.conv("stem")
     blocks = [
         (
@@ -62,6 +64,15 @@ def _describe(b: Builder) -> None:
                 found=f"shape {list(offset.shape)}",
             )
         mean_vec = b.add(offset, "mean_vec")
+    steep = [c.stride for c in cfg.blocks if c.stride not in _STRIDES]
+    if steep:
+        raise UnsupportedError(
+            "a block has a stride that the engine does not have",
+            file=b.net.graph.model.path,
+            expected="1 or 2",
+            found=str(steep[0]),
+            todo="this network cannot be converted",
+        )
     b.set(f"{_P}.stem_weight", stem[0], "graph: stem")
     b.set(f"{_P}.stem_bias", stem[1], "graph: stem")
     bare = [w for w, bias in (stem, seg, *(n for block in blocks for n in block)) if w and not bias]

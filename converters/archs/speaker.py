@@ -6,9 +6,14 @@ from converters.archs.building import Builder
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.schema import Row
 
-__all__ = ["ARCHITECTURE", "FBANK_ROWS", "describe", "rows", "set_rows"]
+__all__ = ["ARCHITECTURE", "FBANK_ROWS", "WESPEAKER_WINDOW", "describe", "rows", "set_rows"]
 
 ARCHITECTURE = "voicedetect"
+
+# A line for every model of that project: its recipes say so, its ONNX files do not.
+WESPEAKER_WINDOW = (
+    "WeSpeaker trains with a hamming window; the schema's front end is povey for all."
+)
 
 _P = "voicedetect"
 

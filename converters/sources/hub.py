@@ -99,6 +99,7 @@ def _explained(model: str) -> Iterator[None]:
         EntryNotFoundError,
         GatedRepoError,
         HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
@@ -110,7 +111,7 @@ def _explained(model: str) -> Iterator[None]:
             f"the repository {model} is gated",
             todo="accept its terms on the hub and set HF_TOKEN",
         ) from error
-    except RepositoryNotFoundError as error:
+    except (RepositoryNotFoundError, HFValidationError) as error:
         raise UsageError(
             f"no file, folder or hub repository called {model!r}",
             todo="check the name; a private repository needs HF_TOKEN",

@@ -93,3 +93,20 @@ def test_a_missing_clip_is_a_wrong_call(tmp_path: Path) -> None:
         read_audio(tmp_path / "absent.wav")
     with pytest.raises(UsageError):
         read_audio(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_not_numbers_are_refused(tmp_path: Path, value: float) -> None:
+    samples = tone()
+    samples[7] = value
+    soundfile.write(tmp_path / "a.wav", samples, SAMPLE_RATE, "FLOAT")
+    with pytest.raises(UnsupportedError, match="not numbers") as caught:
+        read_audio(tmp_path / "a.wav")
+    assert caught.value.found == "sample 7"
+
+
+def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
+    """soundfile would want to be told its rate."""
+    (tmp_path / "a.raw").write_bytes(bytes(1000))
+    with pytest.raises(UnsupportedError, match="cannot be read as audio"):
+        read_audio(tmp_path / "a.raw")

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from onnx import helper, numpy_helper
 
+from converters.audio import read_audio
 from converters.baseline import Baseline, baseline
 from converters.replay import replay
 from fixtures import catalog
@@ -391,3 +392,15 @@ class TestRefused:
                 arch="campplus",
             )
         assert not (tmp_path / "b.gguf").exists()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_clip_that_the_network_is_cannot_pool_is_refused(name: str, tmp_path: Path) -> None:
+    """One position has no unbiased variance."""
+    clip = tmp_path / "short.wav"
+    soundfile.write(clip, read_audio(catalog.SPEECH)[8000:8400], 16000)
+    with pytest.raises(UnsupportedError, match="not finite at the stage pooled") as caught:
+        baseline(catalog.path(name), clip, tmp_path / "b.gguf")
+    assert caught.value.file == str(clip)
+    assert caught.value.found == "a clip of 1 frames"
+    assert not (tmp_path / "b.gguf").exists()

@@ -94,6 +94,25 @@ class TestWithoutProof:
 
 
 class TestRefused:
+    def test_a_key_that_does_not_exist_cannot_stay_unproven(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"no key 'voicedetect\.nonsense'"):
+            convert(
+                catalog.path("resnet34_tiny"),
+                tmp_path / "x.gguf",
+                allow_unproven=["voicedetect.nonsense"],
+            )
+        assert names(tmp_path) == []
+
+    def test_a_stride_that_the_engine_does_not_have(self, edited: Make, tmp_path: Path) -> None:
+        def change(proto: onnx.ModelProto) -> None:
+            for node in proto.graph.node:
+                for attribute in node.attribute:
+                    if attribute.name == "strides" and list(attribute.ints) == [2, 2]:
+                        attribute.ints[:] = [3, 3]
+
+        with pytest.raises(UnsupportedError, match="a stride that the engine does not have"):
+            convert(edited("resnet34_tiny", change), tmp_path / "x.gguf")
+
     @pytest.mark.parametrize("arch", ["eres2net", "campplus", "ecapa_tdnn", "nonsense"])
     def test_a_wrong_architecture(self, tmp_path: Path, arch: str) -> None:
         with pytest.raises(UnsupportedError) as caught:

@@ -67,6 +67,10 @@ def test_the_framework_alone_is_enough_for_the_window(notes: Make) -> None:
         ("feature_normalize_type", "utterance-std", "voicedetect.fbank.cmn"),
         ("feature_normalize_type", "none", "voicedetect.fbank.cmn"),
         ("normalize_samples", "2", "voicedetect.fbank"),
+        ("window_type", "hann", "voicedetect.fbank.window"),
+        ("n_mels", "40", "voicedetect.fbank.n_mels"),
+        ("use_energy", "True", "voicedetect.fbank.use_energy"),
+        ("preemph", "0.0", "voicedetect.fbank.preemph"),
     ],
 )
 def test_a_contradiction_is_refused(notes: Make, name: str, said: str, key: str) -> None:
@@ -75,6 +79,24 @@ def test_a_contradiction_is_refused(notes: Make, name: str, said: str, key: str)
     assert said in str(caught.value.found)
     assert key in str(caught.value.expected)
     assert caught.value.file == "model.onnx"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"sample_rate": "16000.0", "n_mels": "80.0"},
+        {"use_energy": "False", "window_type": "Povey", "preemph": "0.970"},
+        {"use_energy": "0", "normalize_samples": "True"},
+    ],
+)
+def test_other_spellings_say_the_same(notes: Make, said: dict[str, str]) -> None:
+    assert notes(said) == []
+
+
+@pytest.mark.parametrize("said", ["0", "0.0", "False"])
+def test_the_scale_is_noted_however_it_is_spelled(notes: Make, said: str) -> None:
+    (note,) = notes({"normalize_samples": said})
+    assert "32768" in note
 
 
 @pytest.mark.parametrize("said", ["16000", " 16000 ", ""])

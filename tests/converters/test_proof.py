@@ -585,3 +585,131 @@ class TestLength:
         with pytest.raises(UnprovenError, match="does not compute"):
             convert(tmp_path / "cut.onnx", tmp_path / "x.gguf")
         assert not (tmp_path / "x.gguf").exists()
+
+    @pytest.mark.parametrize("op", ["Clip", "Slice"])
+    def test_a_bound_that_no_probe_reaches_is_refused(
+        self, op: str, edited: Make, tmp_path: Path
+    ) -> None:
+        """A clip of half a minute, or an activation of ten thousand, would be the first to show."""
+        net = require_recovered(build(load(catalog.path("campplus_tiny"))))
+        (*_, (_, region)) = net.binding.regions
+
+        def change(proto: onnx.ModelProto) -> None:
+            values = {
+                "low": np.float32(-1e4),
+                "high": np.float32(1e4),
+                "start": np.array([0]),
+                "end": np.array([3000]),
+                "axis": np.array([-1]),
+            }
+            for label, value in values.items():
+                proto.graph.initializer.append(numpy_helper.from_array(value, label))
+            for index in region.nodes:
+                node = proto.graph.node[index]
+                node.input[:] = ["held" if n == region.entry else n for n in node.input]
+            names = ["low", "high"] if op == "Clip" else ["start", "end", "axis"]
+            proto.graph.node.append(onnx.helper.make_node(op, [region.entry, *names], ["held"]))
+
+        with pytest.raises(UnsupportedError, match="a number that no probe reaches") as caught:
+            convert(edited("campplus_tiny", change), tmp_path / "x.gguf")
+        assert f"({op})" in str(caught.value.where)
+
+    def test_a_bound_on_values_that_no_clip_reaches_is_found(
+        self, edited: Make, tmp_path: Path
+    ) -> None:
+        net = require_recovered(build(load(catalog.path("resnet34_tiny"))))
+        (*_, (_, region)) = net.binding.regions
+
+        def change(proto: onnx.ModelProto) -> None:
+            for label, value in (("low", -500.0), ("high", 500.0)):
+                proto.graph.initializer.append(numpy_helper.from_array(np.float32(value), label))
+            for index in region.nodes:
+                node = proto.graph.node[index]
+                node.input[:] = ["held" if n == region.entry else n for n in node.input]
+            proto.graph.node.append(
+                onnx.helper.make_node("Clip", [region.entry, "low", "high"], ["held"])
+            )
+
+        with pytest.raises(UnprovenError, match="the region tstp does not compute"):
+            convert(edited("resnet34_tiny", change), tmp_path / "x.gguf")
+
+
+def _second_input(proto: onnx.ModelProto) -> None:
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("other", 1, [1]))
+
+
+def _axis(number: int, length: int) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        proto.graph.input[0].type.tensor_type.shape.dim[number].dim_value = length
+
+    return change
+
+
+def _one_axis(proto: onnx.ModelProto) -> None:
+    del proto.graph.input[0].type.tensor_type.shape.dim[1:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _second_input,
+        _one_axis,
+        _axis(0, 2),
+        _axis(1, 0),
+        _axis(1, 2**40),
+        _axis(2, 40),
+    ],
+    ids=["second input", "one axis", "batch 2", "no frames", "2^40 frames", "40 bins"],
+)
+def test_an_input_that_the_front_end_does_not_make_is_refused(
+    change: Callable[[onnx.ModelProto], None], edited: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedError, match="the model's input is not the features") as caught:
+        convert(edited("resnet34_tiny", change), tmp_path / "x.gguf")
+    assert "feats" in str(caught.value.found)
+    assert "[1, T, 80]" in str(caught.value.expected)
+    assert not (tmp_path / "x.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["eres2net_tiny", "campplus_tiny"])
+def test_a_subtraction_of_zeros_at_the_end_is_looked_past(
+    name: str, edited: Make, tmp_path: Path
+) -> None:
+    """WeSpeaker exports its mean vector with every model; without statistics it is zeros."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        (output,) = proto.graph.output
+        for node in proto.graph.node:
+            node.output[:] = ["raw" if n == output.name else n for n in node.output]
+        size = output.type.tensor_type.shape.dim[1].dim_value
+        zeros = np.zeros(size, np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(zeros, "mean_vec"))
+        proto.graph.node.append(onnx.helper.make_node("Sub", ["raw", "mean_vec"], [output.name]))
+
+    plain = convert(catalog.path(name), tmp_path / "a.gguf", name="m")
+    done = convert(edited(name, change), tmp_path / "b.gguf", name="m")
+    assert done.proof
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert not [note for note in done.notes if "outputs" in note]
+    assert set(done.manifest.left_out) - set(plain.manifest.left_out) == {"mean_vec"}
+
+
+def test_a_pooling_that_is_spelled_out_with_a_pad_is_proven(edited: Make, tmp_path: Path) -> None:
+    """The kernel's rule, as tools write it that know no ceil_mode."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        pads = numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 99], np.int64), "appended")
+        proto.graph.initializer.append(pads)
+        for node in list(proto.graph.node):
+            if node.op_type == "AveragePool":
+                (ceil,) = (a for a in node.attribute if a.name == "ceil_mode")
+                ceil.i = 0
+                padded = f"{node.output[0]}/padded"
+                pad = onnx.helper.make_node("Pad", [node.input[0], "appended"], [padded])
+                proto.graph.node.insert(list(proto.graph.node).index(node), pad)
+                node.input[0] = padded
+
+    done = convert(edited("campplus_tiny", change), tmp_path / "x.gguf")
+    assert done.proof
+    whole = convert(catalog.path("campplus_tiny"), tmp_path / "y.gguf")
+    assert done.manifest.entries == whole.manifest.entries

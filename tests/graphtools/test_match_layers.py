@@ -394,7 +394,7 @@ class TestUnfoldedNorm:
         layer = hit(parse(text), conv(kernel=(1,))).layer
         assert layer is not None
         assert layer.tensors["bias"].name == "w.bias"
-        assert layer.tensors["bias"].origin() == "fold(0, beta .., eps 1e-05)"
+        assert layer.tensors["bias"].origin() == "fold(0, scale, beta, mean, var, eps 1e-05)"
 
     def test_is_folded_into_a_matrix_product_too(self, parse: Parse, hit: Hit) -> None:
         graph = parse(
@@ -521,6 +521,15 @@ class TestLinear:
         np.testing.assert_array_equal(tensors["bias"], value(graph, "b"))
         assert match.layer is not None
         assert graph.model.nodes[match.layer.node].op in ("Gemm", "MatMul", "Conv")
+
+    @pytest.mark.parametrize("lines", ["y = Gemm (x, w, b)", "m = MatMul (x, w) y = Add (m, b)"])
+    def test_a_bias_may_be_stored_as_the_row_that_is_added(
+        self, parse: Parse, hit: Hit, lines: str
+    ) -> None:
+        text = f"g (float[B, 4] x) => (float[B, 6] y) <float[4, 6] w, float[1, 6] b> {{ {lines} }}"
+        graph = parse(text)
+        tensors = bound(hit(graph, self.linear))
+        np.testing.assert_array_equal(tensors["bias"], value(graph, "b").reshape(6))
 
     @pytest.mark.parametrize(
         ("shape", "lines"),

@@ -308,3 +308,44 @@ def test_a_hand_made_file_is_not_touched(save: Save) -> None:
     before = path.read_bytes()
     run(tapped(load(path), ["y"], "valid"), x=np.ones((1, 3, 149), np.float32))
     assert path.read_bytes() == before
+
+
+class TestHalfPrecision:
+    """Whatever is run is run in float32: weights, constants, casts and both ends."""
+
+    @pytest.mark.parametrize("external", [True, False])
+    @pytest.mark.parametrize("half", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+    def test_is_widened(self, tmp_path: Path, half: int, external: bool) -> None:
+        rng = np.random.default_rng(0)
+        weight = onnx.helper.make_tensor("w", half, [4, 3], rng.normal(size=12).tolist())
+        third = onnx.helper.make_tensor("c", half, [], [1 / 3])
+        nodes = [
+            onnx.helper.make_node("Cast", ["x"], ["narrow"], to=half),
+            onnx.helper.make_node("MatMul", ["narrow", "w"], ["h"]),
+            onnx.helper.make_node("Constant", [], ["third"], value=third),
+            onnx.helper.make_node("Mul", ["h", "third"], ["y"]),
+        ]
+        graph = onnx.helper.make_graph(
+            nodes,
+            "half",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4])],
+            [onnx.helper.make_tensor_value_info("y", half, [2, 3])],
+            [weight],
+        )
+        opset = [onnx.helper.make_opsetid("", 17)]
+        proto = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+        onnx.save(
+            proto,
+            tmp_path / "half.onnx",
+            save_as_external_data=external,
+            size_threshold=0,
+            convert_attribute=False,
+        )
+        model = load(tmp_path / "half.onnx")
+        x = rng.normal(size=(2, 4)).astype(np.float32)
+        found = Runner.of(model, ["y"]).run({"x": x})["y"]
+        assert found.dtype == np.float32
+        exact = model.constants["w"].read().astype(np.float64)
+        scale = float(model.constants["third"].read().astype(np.float64))
+        assert abs(scale - 1 / 3) > 1e-5  # it is the half-precision number
+        np.testing.assert_allclose(found, (x @ exact) * scale, rtol=1e-6, atol=1e-6)

@@ -86,6 +86,12 @@ class TestLoad:
         assert model.inputs[0].shape == ("?", 3, "T")
         assert model.outputs[0].shape is None
 
+    def test_an_axis_of_minus_one_may_have_any_length(self, save: Save) -> None:
+        proto = small(save)
+        proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = -1
+        (value,) = load(save(proto)).inputs
+        assert value.shape == (1, 3, "?")
+
     def test_initializers_that_are_graph_inputs_too_are_no_inputs(self, save: Save) -> None:
         proto = small(save)
         for name, shape in (("w", [2, 3, 3]), ("b", [2])):
@@ -239,6 +245,19 @@ class TestConsistency:
 
 
 class TestInitializers:
+    def test_two_of_one_name_are_refused(self, save: Save) -> None:
+        proto = small(save)
+        proto.graph.initializer.append(proto.graph.initializer[0])
+        with pytest.raises(NotAModelError, match="two initializers are called 'w'"):
+            load(save(proto))
+
+    def test_a_negative_axis_is_refused(self, save: Save) -> None:
+        proto = small(save)
+        proto.graph.initializer[1].dims[0] = -2
+        with pytest.raises(NotAModelError, match="'b' has a negative axis") as caught:
+            load(save(proto))
+        assert caught.value.found == "shape [-2]"
+
     @pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
     @pytest.mark.parametrize(
         "kind", ["FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT64", "INT8", "BOOL"]

@@ -265,9 +265,10 @@ class TestOrigin:
         assert turned.origin() == "transpose(w, [1, 0])"
         assert Reshape(turned).origin() == "reshape(transpose(w, [1, 0]))"
         assert widened(half).origin() == "f16 to f32(h)"
-        assert FoldWeight(weight, norm).origin() == "fold(w, bn.weight .., eps 1e-05)"
-        assert FoldBias(bias, norm).origin() == "fold(b, bn.bias .., eps 1e-05)"
-        assert FoldBias(None, norm).origin() == "fold(0, bn.bias .., eps 1e-05)"
+        whole = "bn.weight, bn.bias, bn.running_mean, bn.running_var, eps 1e-05"
+        assert FoldWeight(weight, norm).origin() == f"fold(w, {whole})"
+        assert FoldBias(bias, norm).origin() == f"fold(b, {whole})"
+        assert FoldBias(None, norm).origin() == f"fold(0, {whole})"
 
     def test_sources_are_the_tensors_that_are_read(self, stored: Stored) -> None:
         weight, bias = held("w", normal(0, 2, 2)), held("b", normal(0, 2))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from converters.replay import replay
 from fixtures import catalog
 
 Make = Callable[..., Any]
+MAIN = "from converters.cli import main; main()"
 TINY = catalog.names(committed=True)
 
 
@@ -192,3 +197,24 @@ class TestReplay:
         )  # fmt: skip
         ran = invoke("replay", "b.gguf", "--audio", catalog.SPEECH, code=3)
         assert "voicedetect" in ran.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_command_that_is_told_to_stop_leaves_nothing(
+    number: signal.Signals, environment: Make, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "convert", "--model", catalog.path("campplus_tiny"),
+         "--output", tmp_path / "x.gguf"],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    for _ in range(600):
+        if list(tmp_path.iterdir()):  # the temp file is there: it is in the middle of its work
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("nothing was written in 12 s")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert list(tmp_path.iterdir()) == []
