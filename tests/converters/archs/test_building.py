@@ -172,6 +172,34 @@ def test_one_weight_in_two_places_is_written_as_each_place_needs_it(
     assert prove(written(manifest, tmp_path / "x.gguf"), recovered(path))
 
 
+@pytest.mark.parametrize("own", ["mean", "var"])
+def test_norms_that_share_some_tensors_are_different_norms(
+    edited: Make, manifest_of: Make, same_network: Make, own: str
+) -> None:
+    """Two convs share weight, bias, scale and offset, and only one statistic is another."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        convs = [n for n in proto.graph.node if n.op_type == "Conv"]
+        first, second = convs[1], convs[2]
+        second.input[1:] = first.input[1:]
+        for name in ("scale", "beta", "mean", "var", "other"):
+            values = np.full(4, 0.5 if name == "other" else 2.0, np.float32)
+            proto.graph.initializer.append(numpy_helper.from_array(values, f"n.{name}"))
+        for conv, other in ((first, None), (second, own)):
+            out = conv.output[0]
+            conv.output[0] = f"{out}/raw"
+            parts = ["other" if p == other else p for p in ("scale", "beta", "mean", "var")]
+            norm = helper.make_node(
+                "BatchNormalization", [conv.output[0], *(f"n.{p}" for p in parts)], [out]
+            )
+            proto.graph.node.insert(list(proto.graph.node).index(conv) + 1, norm)
+
+    path = edited("resnet34_tiny", change)
+    manifest = manifest_of(path)
+    assert manifest[f"{P}.conv1_bias"][0] != manifest[f"{P}.conv2_bias"][0]
+    same_network(path, manifest)
+
+
 def test_tensors_that_nothing_reads_are_left_out_and_listed(
     edited: Make, tmp_path: Path, raw: Make
 ) -> None:
