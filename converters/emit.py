@@ -8,18 +8,20 @@ written is compared key by key and byte by byte with what was meant.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from converters import gguf_file
+from converters import gguf_file, stream
 from converters.manifest import Manifest, is_utf8, require_value
+from converters.stream import Progress, Written
 from graphtools.errors import StorageError, UnsupportedError, UsageError
-from graphtools.tensors import Array, DType, widened
+from graphtools.tensors import DType
 
 __all__ = ["MAX_NAME_BYTES", "emit", "replacing", "require_other"]
 
@@ -40,29 +42,38 @@ _TYPES = {
 
 
 @contextlib.contextmanager
-def emit(manifest: Manifest, output: Path) -> Iterator[Path]:
+def emit(
+    manifest: Manifest, output: Path, *, sample: bool = False, progress: Progress | None = None
+) -> Iterator[Path]:
     """Write ``manifest`` beside ``output`` and yield the finished temp file.
 
     When the block ends without an error the file gets its name; otherwise nothing stays.
+
+    Args:
+        manifest: what to write.
+        output: the file's name in the end.
+        sample: read back a sample of every tensor, not every byte.
+        progress: told the bytes of tensors as they are written.
 
     Raises:
         UnsupportedError: a name, shape or value cannot be stored.
         StorageError: writing failed, or what was read back differs.
     """
     _require_storable(manifest)
-    with replacing(output) as temp:
-        checksums = _write(manifest, temp)
-        _require_same(manifest, temp, checksums)
+    with replacing(output, sum(4 * t.size for t in manifest.tensors)) as temp:
+        _require_same(manifest, temp, _write(manifest, temp, progress), sample)
         yield temp
 
 
 @contextlib.contextmanager
-def replacing(output: Path) -> Iterator[Path]:
+def replacing(output: Path, size: int = 0) -> Iterator[Path]:
     """Yield an empty temp file in ``output``'s folder; it takes that name when the block ends
-    well and is removed when it does not.
+    well and is removed when it does not. What an earlier run that was killed has left of it is
+    removed too.
 
     Raises:
-        StorageError: ``output`` is a folder, or its folder cannot be written to.
+        StorageError: ``output`` is a folder, its folder cannot be written to, or has no room for
+            ``size`` bytes.
     """
     if not output.name or output.is_dir():
         raise StorageError(
@@ -73,10 +84,13 @@ def replacing(output: Path) -> Iterator[Path]:
             "cannot write: the output is no regular file", file=output, todo="name a file"
         )
     temp: Path | None = None
+    lock = -1
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
-        os.close(handle)
+        _remove_leftovers(output)
+        lock, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
         temp = Path(name)
+        _locked(lock)
+        _require_room(output, size)
         yield temp
         with temp.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -91,8 +105,42 @@ def replacing(output: Path) -> Iterator[Path]:
             todo="check that the folder exists, is writable and has room",
         ) from error
     finally:
+        if lock >= 0:
+            os.close(lock)
         if temp is not None:
             temp.unlink(missing_ok=True)
+
+
+def _remove_leftovers(output: Path) -> None:
+    """Remove temp files of this output that no living process holds."""
+    for old in sorted(output.parent.glob(f".{glob.escape(output.name)}.*.tmp")):
+        with contextlib.suppress(OSError), old.open("rb") as held:
+            if _locked(held.fileno()):
+                old.unlink()
+
+
+def _locked(handle: int) -> bool:
+    """Take the lock of a temp file, which ends with the process; False where another has it, or
+    where the system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _require_room(output: Path, size: int) -> None:
+    free = shutil.disk_usage(output.parent).free
+    if size > free:
+        raise StorageError(
+            "cannot write: the disk has no room for the file",
+            file=output,
+            expected=f"{size / 1e9:.2f} GB",
+            found=f"{free / 1e9:.2f} GB free",
+            todo="make room, or name a file on another disk",
+        )
 
 
 def require_other(output: Path, *inputs: Path) -> None:
@@ -142,8 +190,8 @@ def _require_storable(manifest: Manifest) -> None:
             )
 
 
-def _write(manifest: Manifest, path: Path) -> list[int]:
-    """Write the file; returns each tensor's checksum, taken from the array that was written."""
+def _write(manifest: Manifest, path: Path, progress: Progress | None) -> list[Written]:
+    """Write the file: keys and places with gguf's writer, then the tensors one by one."""
     from gguf import GGUFValueType, GGUFWriter
 
     writer = GGUFWriter(None, manifest.architecture)
@@ -161,17 +209,12 @@ def _write(manifest: Manifest, path: Path) -> list[int]:
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        checksums = []
-        for tensor in manifest.tensors:
-            values = (tensor if tensor.dtype is DType.I32 else widened(tensor)).read()
-            checksums.append(_checksum(values))
-            writer.write_tensor_data(values)
-        return checksums
     finally:
         writer.close()
+    return stream.append(path, manifest.tensors, writer.data_alignment, progress)
 
 
-def _require_same(manifest: Manifest, path: Path, checksums: list[int]) -> None:
+def _require_same(manifest: Manifest, path: Path, written: list[Written], sample: bool) -> None:
     """Compare the file on disk with the manifest, in everything that a reader sees."""
     back = gguf_file.read(path)
     wanted = {e.key: (e.type, e.value) for e in manifest.entries}
@@ -183,17 +226,12 @@ def _require_same(manifest: Manifest, path: Path, checksums: list[int]) -> None:
             raise _differs(path, f"the key {key!r}", wanted.get(key), found.get(key))
     if [t.name for t in back.tensors] != [t.name for t in manifest.tensors]:
         raise _differs(path, "the list of tensors", len(manifest.tensors), len(back.tensors))
-    for tensor, stored, checksum in zip(manifest.tensors, back.tensors, checksums, strict=True):
+    for tensor, stored, meant in zip(manifest.tensors, back.tensors, written, strict=True):
         dtype = DType.I32 if tensor.dtype is DType.I32 else DType.F32
         if stored.shape != tensor.shape or stored.dtype is not dtype:
             raise _differs(path, f"the tensor {tensor.name!r}", tensor.shape, stored.shape)
-        if _checksum(stored.read()) != checksum:
+        if not stream.same(stored, meant, sample=sample):
             raise _differs(path, f"the bytes of {tensor.name!r}", "those read", "others")
-
-
-def _checksum(values: Array) -> int:
-    """CRC-32 of the bytes: a guard against a damaged write, at memory speed."""
-    return zlib.crc32(values.reshape(-1).view(np.uint8).data)
 
 
 def _differs(path: Path, what: str, expected: object, found: object) -> StorageError:

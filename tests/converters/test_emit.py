@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -24,7 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converters import gguf_file
+from converters import gguf_file, stream
 from converters.emit import MAX_NAME_BYTES, emit, replacing
 from converters.manifest import Entry, Manifest
 from fixtures import catalog
@@ -355,7 +356,7 @@ class TestTampering:
 import sys
 from pathlib import Path
 import numpy as np
-from converters import gguf_file
+from converters import gguf_file, stream
 from converters.emit import emit
 from converters.manifest import Entry, Manifest
 from graphtools.errors import NotAModelError, StorageError
@@ -414,14 +415,17 @@ for at in map(int, sys.argv[2:]) if len(sys.argv) > 2 else ():
     def test_a_writer_that_flips_a_bit_of_a_tensor_is_caught(
         self, small: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write = gguf.GGUFWriter.write_tensor_data
+        append = stream.append
 
-        def flipping(self: Any, tensor: Array, *more: Any, **options: Any) -> None:
-            changed = tensor.copy()
-            changed.reshape(-1).view(np.uint8)[0] ^= 1
-            write(self, changed, *more, **options)
+        def flipping(path: Path, *arguments: Any) -> Any:
+            start = path.stat().st_size
+            written = append(path, *arguments)
+            data = bytearray(path.read_bytes())
+            data[-(-start // 32) * 32] ^= 1
+            path.write_bytes(data)
+            return written
 
-        monkeypatch.setattr(gguf.GGUFWriter, "write_tensor_data", flipping)
+        monkeypatch.setattr(stream, "append", flipping)
         with (
             pytest.raises(StorageError, match=r"differs.*bytes of 'w'"),
             emit(small(), tmp_path / "x.gguf"),
@@ -613,7 +617,34 @@ with emit(Manifest("a", "b", (Entry("k", "u32", 1, "test"),), ()), Path(sys.argv
         left = names(tmp_path)
         assert len(left) == 1
         assert left[0].startswith(".x.gguf.")
-        (tmp_path / left[0]).unlink()
+        # The next run removes it, and nothing else.
+        other = tmp_path / ".y.gguf.abc.tmp"
+        other.write_bytes(b"of another output")
+        with emit(Manifest("a", "b", (Entry("k", "u32", 1, "test"),), ()), tmp_path / "x.gguf"):
+            assert len([n for n in names(tmp_path) if n.startswith(".x.gguf.")]) == 1
+        assert names(tmp_path) == [".y.gguf.abc.tmp", "x.gguf"]
+        other.unlink()
+
+    def test_the_temp_file_of_a_run_at_work_is_let_be(self, small: Make, tmp_path: Path) -> None:
+        with emit(small(), tmp_path / "x.gguf") as first:
+            before = first.read_bytes()
+            with emit(small(), tmp_path / "x.gguf"):
+                pass
+            assert first.read_bytes() == before
+        assert names(tmp_path) == ["x.gguf"]
+
+    def test_room_is_asked_for_before_the_first_byte(
+        self, small: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+        with (
+            pytest.raises(StorageError, match="no room for the file") as caught,
+            emit(small(), tmp_path / "x.gguf"),
+        ):
+            pass
+        assert caught.value.expected == "0.00 GB"
+        assert names(tmp_path) == []
 
 
 class TestReplacing:

@@ -1,0 +1,178 @@
+"""Tensor bytes from their sources into a file, and both compared afterwards.
+
+A tensor that stands in a file as it is wanted is copied by the system, without passing through
+this process; one that is computed is held alone. Neither reading nor comparing maps a file: mapped
+pages count as memory of the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from graphtools.errors import NotAModelError
+from graphtools.tensors import DType, FileSpan, LazyTensor, widened
+
+__all__ = ["Progress", "Written", "append", "same"]
+
+# Called with the number of bytes that were written since the last call.
+Progress = Callable[[int], None]
+
+# What one system call copies, and what is held of a file while it is compared.
+_COPY = 32 << 20
+_BLOCK = 1 << 20
+# Each of the three blocks that a sample compares of a tensor.
+_SAMPLE = 64 << 10
+# The two files are on different systems, or this one does not copy.
+_NOT_HERE = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+
+
+@dataclass(frozen=True)
+class Written:
+    """One tensor's bytes as they were when they were written.
+
+    Attributes:
+        span: where they stand in the source, if they were copied from there.
+        checksums: of each block, if they were computed: of all, and of those of a sample.
+    """
+
+    span: FileSpan | None
+    checksums: tuple[int, ...] = ()
+    sampled: tuple[int, ...] = ()
+
+
+def append(
+    path: Path, tensors: Iterable[LazyTensor], alignment: int, progress: Progress | None = None
+) -> list[Written]:
+    """Append each tensor to the file at ``path``, padded with zeros to ``alignment``.
+
+    Everything is stored as float32 but int32, which stays.
+
+    Raises:
+        OSError: the disk is full, say.
+        NotAModelError: a source ends before its tensor does.
+    """
+    done = []
+    with ExitStack() as stack:
+        out = stack.enter_context(path.open("r+b", buffering=0))
+        out.seek(0, os.SEEK_END)
+        sources: dict[Path, BinaryIO] = {}
+        for tensor in tensors:
+            meant = tensor if tensor.dtype is DType.I32 else widened(tensor)
+            span = meant.span()
+            _write(out, bytes(-out.tell() % alignment))
+            if span is not None:
+                if span.path not in sources:
+                    opened = stack.enter_context(span.path.open("rb", buffering=0))
+                    sources[span.path] = opened
+                _copy(sources[span.path], out, span, meant.name, progress)
+                done.append(Written(span))
+                continue
+            data = meant.read().reshape(-1).view(np.uint8).data
+            _write(out, data, progress)
+            done.append(
+                Written(
+                    None,
+                    tuple(zlib.crc32(data[at:end]) for at, end in _blocks(len(data), False)),
+                    tuple(zlib.crc32(data[at:end]) for at, end in _blocks(len(data), True)),
+                )
+            )
+        _write(out, bytes(-out.tell() % alignment))
+    return done
+
+
+def same(stored: LazyTensor, written: Written, *, sample: bool) -> bool:
+    """Whether a tensor of the finished file holds what was written.
+
+    Args:
+        stored: the tensor as the file has it.
+        written: what `append` returned for it.
+        sample: compare its first, middle and last block only.
+    """
+    place = stored.span()
+    assert place is not None  # tensors of a GGUF are plain bytes
+    if written.span is not None and written.span.length != place.length:
+        return False
+    blocks = list(_blocks(place.length, sample))
+    with ExitStack() as stack:
+        file = stack.enter_context(place.path.open("rb", buffering=0))
+        if written.span is None:
+            wanted = iter(written.sampled if sample else written.checksums)
+        else:
+            source = stack.enter_context(written.span.path.open("rb", buffering=0))
+            start = written.span.offset
+            wanted = (zlib.crc32(_read(source, start + at, end - at)) for at, end in blocks)
+        found = (zlib.crc32(_read(file, place.offset + at, end - at)) for at, end in blocks)
+        return all(a == b for a, b in zip(wanted, found, strict=True))
+
+
+def _blocks(length: int, sample: bool) -> Iterator[tuple[int, int]]:
+    """Begin and end of the blocks that are compared of so many bytes."""
+    if not sample or length <= 3 * _SAMPLE:
+        for at in range(0, length, _BLOCK):
+            yield at, min(at + _BLOCK, length)
+        return
+    for at in (0, (length - _SAMPLE) // 2, length - _SAMPLE):
+        yield at, at + _SAMPLE
+
+
+def _copy(
+    source: BinaryIO, out: BinaryIO, span: FileSpan, name: str, progress: Progress | None
+) -> None:
+    at, end = span.offset, span.offset + span.length
+    while at < end:
+        number = _system_copy(source.fileno(), out.fileno(), min(_COPY, end - at), at)
+        if number is None:
+            chunk = _read(source, at, min(_BLOCK, end - at))
+            _write(out, chunk)
+            number = len(chunk)
+        if number == 0:
+            raise NotAModelError(
+                f"the file ends inside the tensor {name!r}",
+                file=span.path,
+                expected=f"{span.length} bytes at {span.offset}",
+                found=f"{at - span.offset} bytes",
+                todo="fetch it again",
+            )
+        at += number
+        if progress is not None:
+            progress(number)
+
+
+def _system_copy(source: int, out: int, number: int, at: int) -> int | None:
+    """Bytes that the system copied by itself; None where it cannot."""
+    if not hasattr(os, "copy_file_range"):
+        return None
+    try:
+        return os.copy_file_range(source, out, number, offset_src=at)
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return None
+        raise
+
+
+def _write(out: BinaryIO, data: bytes | memoryview, progress: Progress | None = None) -> None:
+    view = memoryview(data)
+    while view:
+        number = out.write(view[:_COPY])
+        view = view[number:]
+        if progress is not None:
+            progress(number)
+
+
+def _read(file: BinaryIO, at: int, number: int) -> bytes:
+    """Up to ``number`` bytes; fewer at the end of the file."""
+    file.seek(at)
+    parts = []
+    while number and (part := file.read(number)):
+        parts.append(part)
+        number -= len(part)
+    return b"".join(parts)
