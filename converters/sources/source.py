@@ -80,17 +80,14 @@ class Source:
         Raises:
             NotAModelError: the file is there and is not a JSON object.
         """
-        folder = self.path if self.path.is_dir() else self.path.parent
-        file = folder / name
-        if not file.is_file():
-            return None
-        return json_object(file)
+        file = self.beside(name)
+        return None if file is None else json_object(file)
 
-    def text(self, name: str) -> str | None:
-        """A text file beside the weights; None where there is none."""
+    def beside(self, name: str) -> Path | None:
+        """A file beside the weights; None where there is none of that name."""
         folder = self.path if self.path.is_dir() else self.path.parent
         file = folder / name
-        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+        return file if file.is_file() else None
 
 
 def open_source(path: Path) -> Source:
