@@ -27,7 +27,13 @@ from converters.probes import probes, speech_samples
 from converters.reference import Reference, explained, reference_for
 from converters.replay import Replay
 from converters.sources.source import Source
-from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
+from graphtools.errors import (
+    Error,
+    MissingDependencyError,
+    UnprovenError,
+    UnsupportedError,
+    about,
+)
 from graphtools.tensors import Array, WeightNorm, widened
 
 __all__ = ["MIN_COSINE", "CheckpointProof", "Described", "Level", "describe_checkpoint", "prove"]
@@ -141,7 +147,8 @@ def describe_checkpoint(
     (chosen,) = found
     assert chosen.describe_checkpoint is not None  # those that claim can describe
     builder = CheckpointBuilder(source, chosen.all_rows, options)
-    chosen.describe_checkpoint(builder)
+    with about(source.path):
+        chosen.describe_checkpoint(builder)
     order = {row.key: i for i, row in enumerate(chosen.all_rows)}
     notes = [*builder.notes, *([chosen.licence] if chosen.licence else [])]
     manifest = Manifest(
@@ -152,12 +159,15 @@ def describe_checkpoint(
         left_out=tuple(f"{k} ({why})" for k, why in builder.left_out.items()),
         notes=tuple(notes),
     )
-    chosen.restore(manifest)
-    if options.strict and source.skipped:
+    with about(source.path):
+        chosen.restore(manifest)
+    if options.strict and builder.unplaced:
         raise UnsupportedError(
-            f"{len(source.skipped)} entries of the state dict have no destination (--strict)",
+            f"{len(builder.unplaced)} entries of the state dict have no destination (--strict)",
             file=source.path,
-            found=next(iter(source.skipped)),
+            expected="tensors, and entries that the architecture is known to leave out",
+            found=", ".join(builder.unplaced[:5]),
+            todo="leave --strict out if the model does not need them",
         )
     return Described(chosen, source, options, manifest, builder.stored, builder.left_out)
 

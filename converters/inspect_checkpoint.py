@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from converters.archs.checkpoint import Options
+from converters.archs.checkpoint import BY_USER, Options
 from converters.checkpoint import describe_checkpoint
 from converters.sources.source import Source
 from graphtools.errors import Error
@@ -65,7 +65,8 @@ def inspect_checkpoint(source: Source, model: str) -> CheckpointReport:
     if described is not None:
         arch, stored, left_out = described.arch.name, described.stored, described.left_out
         for entry in described.manifest.entries:
-            if ".fbank." not in entry.key:
+            # Nobody was asked here: what the user would say is not known.
+            if ".fbank." not in entry.key and entry.origin != BY_USER:
                 facts[entry.key] = f"{entry.value!r}  ({entry.origin})"
     rows = []
     for name, tensor in source.tensors.items():

@@ -67,6 +67,13 @@ class Manifest:
         return f"<Manifest {self.name}: {len(self.entries)} keys, {len(self.tensors)} tensors>"
 
     def __getitem__(self, key: str) -> Value:
+        """The value of a key that must be there.
+
+        Raises:
+            UnsupportedError: it is absent.
+        """
+        if key not in self.by_key:
+            raise _not_as_the_schema_says(key, "a value", "no such key")
         return self.by_key[key].value
 
     @cached_property
@@ -85,12 +92,7 @@ class Manifest:
         """
         entry = self.by_key.get(key)
         if entry is None or entry.type != type:
-            raise UnsupportedError(
-                f"the manifest's key {key!r} is not as the schema says",
-                expected=type,
-                found="no such key" if entry is None else entry.type,
-                todo="convert the model again",
-            )
+            raise _not_as_the_schema_says(key, type, "no such key" if entry is None else entry.type)
         return entry.value
 
 
@@ -126,6 +128,15 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _not_as_the_schema_says(key: str, expected: str, found: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the manifest's key {key!r} is not as the schema says",
+        expected=expected,
+        found=found,
+        todo="convert the model again",
+    )
 
 
 def _misfit(key: str, type: str, value: object) -> UnsupportedError:

@@ -15,6 +15,8 @@ traceback's worth of context: file, node and tensor are named in the fields belo
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "UnprovenError",
     "UnsupportedError",
     "UsageError",
+    "about",
 ]
 
 
@@ -76,6 +79,16 @@ class Error(Exception):
             value if label == "error" else f"  {label}: {value}"
             for label, value in self.fields().items()
         )
+
+
+@contextlib.contextmanager
+def about(file: Path | str) -> Iterator[None]:
+    """Errors that are raised inside are about ``file``, where they do not name one themselves."""
+    try:
+        yield
+    except Error as error:
+        error.file = error.file or str(file)
+        raise
 
 
 class UsageError(Error):

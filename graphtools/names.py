@@ -11,7 +11,7 @@ from graphtools.errors import UnsupportedError
 from graphtools.match import Role
 from graphtools.trace import Template
 
-__all__ = ["SUFFIXES", "bind_names"]
+__all__ = ["SUFFIXES", "bind_names", "require_ranks"]
 
 # Kind of step: role to suffix. A convolution may have a weight-norm pair in its weight's place.
 SUFFIXES: Mapping[str, Mapping[Role, str]] = {
@@ -30,14 +30,19 @@ SUFFIXES: Mapping[str, Mapping[Role, str]] = {
     "nearest": {"value": ".weight"},
     "lookup": {"value": ".weight"},
 }
-_OPTIONAL: Mapping[str, frozenset[Role]] = {
-    "conv": frozenset({"bias"}),
-    "linear": frozenset({"bias"}),
-}
+# Kinds that may go without a bias, and how many axes a kind's first tensor has (others have 1).
+_BIAS_IS_OPTIONAL = frozenset({"conv", "linear"})
+_AXES: Mapping[str, int] = {"linear": 2, "nearest": 2, "lookup": 2}
 
 
-def bind_names(template: Template, names: Collection[str]) -> dict[tuple[str, Role], str]:
+def bind_names(
+    template: Template, names: Collection[str], *, without_bias: Collection[str] | None = None
+) -> dict[tuple[str, Role], str]:
     """Tensor name by (slot, role), in pull order.
+
+    Args:
+        without_bias: the slots whose layer has no bias; a bias that another slot lacks was lost.
+            None where nothing says which have one: then any may go without.
 
     Raises:
         UnsupportedError: a tensor that the network needs is not there.
@@ -53,10 +58,40 @@ def bind_names(template: Template, names: Collection[str]) -> dict[tuple[str, Ro
             name = f"{step.slot}{suffix}"
             if name in names:
                 bound[step.slot, role] = name
-            elif role not in _OPTIONAL.get(step.kind, ()):
+            elif not (
+                role == "bias"
+                and step.kind in _BIAS_IS_OPTIONAL
+                and (without_bias is None or step.slot in without_bias)
+            ):
                 raise UnsupportedError(
                     f"the checkpoint has no tensor {name!r}",
                     where=f"{role} of {step.slot} ({step.kind})",
                     todo="check that this is the whole checkpoint of that architecture",
                 )
     return bound
+
+
+def require_ranks(
+    template: Template,
+    bound: Mapping[tuple[str, Role], str],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> None:
+    """Check that every bound tensor has as many axes as its place in the network.
+
+    Raises:
+        UnsupportedError: one has more or fewer; it is named.
+    """
+    steps = {step.slot: step for step in template.slots()}
+    for (slot, role), name in bound.items():
+        step = steps[slot]
+        axes = 1
+        if role in ("weight", "weight_g", "weight_v", "value"):
+            axes = 2 + len(step.kernel) if step.kind == "conv" else _AXES.get(step.kind, 1)
+        if len(shapes[name]) != axes:
+            raise UnsupportedError(
+                f"the tensor {name!r} has another number of axes than its place",
+                where=f"{role} of {slot} ({step.kind})",
+                expected=f"{axes} axes",
+                found=f"shape {list(shapes[name])}",
+                todo="check that this is the checkpoint as it was published",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,10 @@ from converters.sources.source import Source
 from graphtools.errors import UnsupportedError
 from graphtools.tensors import DType, LazyTensor, Reshape, WeightNorm, widened
 
-__all__ = ["CheckpointBuilder", "Options"]
+__all__ = ["BY_USER", "CheckpointBuilder", "Options"]
+
+# Origin of a value that only the user can say.
+BY_USER = "the user"
 
 
 # Both spellings of a weight-norm pair, magnitude first.
@@ -52,6 +56,7 @@ class CheckpointBuilder:
     Attributes:
         stored: source name to the name in the file.
         left_out: source name to why it is not in the file.
+        unplaced: those of them that the architecture does not know.
     """
 
     def __init__(self, source: Source, rows: Iterable[Row], options: Options) -> None:
@@ -62,6 +67,7 @@ class CheckpointBuilder:
         self.tensors: dict[str, LazyTensor] = {}
         self.stored: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
+        self.unplaced: list[str] = []
         self.notes: list[str] = []
 
     def set(self, key: str, value: object, origin: str) -> None:
@@ -82,15 +88,28 @@ class CheckpointBuilder:
             UnsupportedError: it is not there or of another type; nothing is guessed.
         """
         value = config.get(name)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise UnsupportedError(
                 f"config.json does not say {name!r} as it should",
                 file=self.source.path,
-                expected=getattr(kind, "__name__", "a value"),
-                found=repr(value) if name in config else "no such key",
+                expected=" or ".join(k.__name__ for k in kinds),
+                found=repr(value)[:200] if name in config else "no such key",
                 todo="use the config.json that was published with these weights",
             )
         return value
+
+    def require_number(self, config: Mapping[str, Any], name: str) -> float:
+        """A number of the checkpoint's config.json, which may be spelled as an integer.
+
+        Raises:
+            UnsupportedError: it is not there, or nothing that a float can hold.
+        """
+        value = self.require_config(config, name, (float, int))
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf  # which no key takes
 
     def fuse_weight_norms(self) -> None:
         """Store every float tensor, weight-norm pairs as the one weight that they mean.
@@ -124,13 +143,12 @@ class CheckpointBuilder:
         self.keep_all(skip=pairs)
 
     def _fuse(self, name: str, g: LazyTensor, v: LazyTensor) -> None:
-        rows = v.shape[0]
-        if g.size != rows or g.shape[:1] != (rows,):
+        if not v.shape or g.size != v.shape[0] or g.shape[:1] != v.shape[:1]:
             raise UnsupportedError(
                 f"the weight norm of {name!r} is not over its first axis",
                 file=self.source.path,
-                expected=f"{g.name} of {rows} values along axis 0",
-                found=f"shape {list(g.shape)}",
+                expected=f"{g.name} with one value for each row of {v.name}",
+                found=f"shapes {list(g.shape)} and {list(v.shape)}",
             )
         shape = (*v.shape[:2], *(d for d in v.shape[2:] if d != 1))
         self.tensors[name] = LazyTensor(name, shape, DType.F32, WeightNorm(g, v))
@@ -140,8 +158,14 @@ class CheckpointBuilder:
         self,
         rename: Callable[[str], str] = lambda name: name,
         skip: Collection[str] = (),
+        expected: Collection[str] = (),
     ) -> None:
         """Store every float tensor under its (renamed) name; integer buffers are left out.
+
+        Args:
+            rename: source name to the name in the file.
+            skip: tensors that are stored already.
+            expected: entries that are no tensors, and that are known to have no place.
 
         Raises:
             UnsupportedError: a type that cannot be read, or two tensors with one name.
@@ -170,3 +194,4 @@ class CheckpointBuilder:
             self.notes.append(f"{len(narrowed)} f64 tensors are rounded to f32: {narrowed[0]} ..")
         for name, what in self.source.skipped.items():
             self.left_out[name] = f"{what}, not a tensor"
+        self.unplaced += [name for name in self.source.skipped if name not in expected]

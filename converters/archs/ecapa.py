@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
 from converters.archs import speaker
 from converters.archs.arch import Arch
@@ -10,9 +10,10 @@ from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
+from converters.sources.yaml_file import values_of
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, ecapa
-from graphtools.names import bind_names
+from graphtools.names import bind_names, require_ranks
 
 __all__ = ["ARCH"]
 
@@ -28,12 +29,18 @@ _ROWS = (
 )
 
 
+# State of the feature normaliser's training; it is no tensor, and inference does not read it.
+_NORMALIZER = tuple(
+    f"mean_var_norm_emb.{name}"
+    for name in ("count", "spk_dict_mean", "spk_dict_std", "spk_dict_count")
+)
+
+
 def _describe_checkpoint(b: CheckpointBuilder) -> None:
     """Keys from tensor shapes; every float tensor under its own name."""
     shapes = b.source.shapes
-    cfg = ecapa.config_of(shapes)
-    bind_names(FAMILIES[ecapa.NAME].template(cfg), shapes)
-    _require_in_space(b, cfg)
+    network = _network(shapes)
+    _require_in_space(b, network.config)
     n_mels = shapes["blocks.0.conv.conv.weight"][1]
     if n_mels != b.rows["voicedetect.fbank.n_mels"].fixed:
         raise UnsupportedError(
@@ -43,20 +50,42 @@ def _describe_checkpoint(b: CheckpointBuilder) -> None:
             found=str(n_mels),
         )
     speaker.set_rows(b, shapes["fc.conv.weight"][0], "shape of fc.conv.weight")
-    channels = "blocks.0.conv.conv.weight"
-    se, attention = "blocks.1.se_block.conv1.conv.weight", "asp.conv.conv.weight"
-    b.set(f"{_P}.channels", shapes[channels][0], f"shape of {channels}")
-    b.set(f"{_P}.n_blocks", cfg.n_blocks, "names blocks.N")
-    b.set(f"{_P}.se_channels", shapes[se][0], f"shape of {se}")
-    b.set(f"{_P}.res2net_scale", cfg.res2net_scale, "names res2net_block.blocks.N")
-    b.set(f"{_P}.attention_channels", shapes[attention][1], f"shape of {attention}")
-    b.keep_all()
+    for key, (value, origin) in _sizes(network.config, shapes).items():
+        b.set(key, value, origin)
+    b.keep_all(expected=_NORMALIZER)
 
 
-# Lines of hyperparams.yaml that change the forward and show in no tensor. The file is only ever
-# searched as text: loading it would run code.
-_DILATIONS = re.compile(r"\bdilations:\s*(\[[^\]]*\]|[^\s,}]+)")
-_ACTIVATION = re.compile(r"\bactivation:\s*([^\s,}]+)")
+def _network(shapes: Mapping[str, tuple[int, ...]]) -> Network:
+    """The network that the tensors make up; every layer of the library's class has its bias."""
+    family = FAMILIES[ecapa.NAME]
+    cfg = ecapa.config_of(shapes)
+    names = bind_names(family.template(cfg), shapes, without_bias=())
+    require_ranks(family.template(cfg), names, shapes)
+    return Network(family, cfg, names, constants={"bn.eps": ecapa.BN_EPS})
+
+
+def _sizes(cfg: ecapa.Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, str]]:
+    """Value and origin of every key that the tensors decide."""
+    first, attention = "blocks.0.conv.conv.weight", "asp.conv.conv.weight"
+    squeezes = [f"blocks.{i}.se_block.conv1.conv.weight" for i in range(1, cfg.n_blocks)]
+    widths = [shapes[name][0] for name in squeezes]
+    if len(set(widths)) != 1:
+        raise UnsupportedError(
+            "the blocks have different squeeze and excitation bottlenecks",
+            where=", ".join(squeezes),
+            expected=f"one width for all: {_P}.se_channels is one number",
+            found=str(widths),
+            todo="this configuration cannot be converted",
+        )
+    return {
+        f"{_P}.channels": (shapes[first][0], f"shape of {first}"),
+        f"{_P}.n_blocks": (cfg.n_blocks, "names blocks.N"),
+        f"{_P}.se_channels": (widths[0], f"shape of {squeezes[0]}"),
+        f"{_P}.res2net_scale": (cfg.res2net_scale, "names res2net_block.blocks.N"),
+        f"{_P}.attention_channels": (shapes[attention][1], f"shape of {attention}"),
+    }
+
+
 _RELU = "!name:torch.nn.ReLU"
 
 
@@ -70,46 +99,35 @@ def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
             expected=ARCH.space,
             found=f"kernels {cfg.kernels}, scale {cfg.res2net_scale}, {cfg.n_blocks - 1} blocks",
         )
-    text = b.source.text("hyperparams.yaml") or ""
-    wanted = [1, *range(2, cfg.n_blocks + 1), 1]
-    listed = [
-        [int(d) for d in re.findall(r"\d+", v)] if v[0] == "[" else v
-        for v in _DILATIONS.findall(text)
-    ]
-    activations = _ACTIVATION.findall(text)
+    # Values of hyperparams.yaml that change the forward and show in no tensor.
+    wanted = str([1, *range(2, cfg.n_blocks + 1), 1])
+    file = b.source.beside("hyperparams.yaml")
+    said = {} if file is None else values_of(file, "dilations", "activation")
+    dilations, activations = said.get("dilations", []), said.get("activation", [])
     # Wherever they stand: a value somewhere else may be the one that is referred to.
-    if any(d != wanted for d in listed) or any(a != _RELU for a in activations):
+    if {*dilations} - {wanted} or {*activations} - {_RELU}:
         raise UnsupportedError(
             "hyperparams.yaml sets what the engine has fixed otherwise",
             file=b.source.path,
             expected=f"dilations {wanted}, activation torch.nn.ReLU",
-            found=f"dilations {listed}, activation {activations}",
+            found=", ".join(f"{key} {value}" for key in said for value in said[key]),
         )
-    if not listed:
+    if not dilations:
         b.notes.append(f"no hyperparams.yaml says the dilations: {wanted} are assumed")
 
 
 def _restore(m: Manifest) -> Network:
     """The configuration, from keys and shapes; names are the checkpoint's own."""
     shapes = {t.name: t.shape for t in m.tensors}
-    cfg = ecapa.config_of(shapes)
-    stated = {
-        f"{_P}.channels": shapes["blocks.0.conv.conv.weight"][0],
-        f"{_P}.n_blocks": cfg.n_blocks,
-        f"{_P}.se_channels": shapes["blocks.1.se_block.conv1.conv.weight"][0],
-        f"{_P}.res2net_scale": cfg.res2net_scale,
-        f"{_P}.attention_channels": shapes["asp.conv.conv.weight"][1],
-    }
-    for key, found in stated.items():
+    network = _network(shapes)
+    for key, (found, _) in _sizes(network.config, shapes).items():
         if m.get(key, "u32") != found:
             raise UnsupportedError(
                 f"the key {key!r} does not fit the tensors",
                 expected=str(found),
                 found=str(m.get(key, "u32")),
             )
-    family = FAMILIES[ecapa.NAME]
-    names = bind_names(family.template(cfg), shapes)
-    return Network(family, cfg, names, constants={"bn.eps": ecapa.BN_EPS})
+    return network
 
 
 ARCH = Arch(

@@ -133,7 +133,7 @@ def _describe_checkpoint(b: CheckpointBuilder) -> None:
         value = b.require_config(quantizer, key, int)
         b.set(f"{_P}.{key}", value, f"config.json: quantizer_kwargs.{key}")
     name = "causal_transformer_context_duration"
-    seconds = float(b.require_config(config, name, (int, float)))
+    seconds = b.require_number(config, name)
     b.set(f"{_P}.context_seconds", seconds, f"config.json: {name}")
     b.fuse_weight_norms()
     for tower, kwargs in (("enc", "encoder_kwargs"), ("dec", "decoder_kwargs")):

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from converters.archs.arch import Arch
-from converters.archs.checkpoint import CheckpointBuilder
+from converters.archs.checkpoint import BY_USER, CheckpointBuilder
 from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
 from graphtools.errors import UnsupportedError, UsageError
 from graphtools.families import FAMILIES, wav2vec2
-from graphtools.names import bind_names
+from graphtools.names import bind_names, require_ranks
 
 __all__ = ["ARCHS", "stored_name"]
 
@@ -92,9 +92,9 @@ def _describe_backbone(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
         b.set(f"{_W}.{key}", b.require_config(config, key, str), f"config.json: {key}")
     for key in ("conv_bias", "do_stable_layer_norm", "use_weighted_layer_sum"):
         b.set(f"{_W}.{key}", b.require_config(config, key, bool), f"config.json: {key}")
-    _require_in_space(b, config)
-    eps = float(b.require_config(config, "layer_norm_eps", (float, int)))
+    eps = b.require_number(config, "layer_norm_eps")
     b.set(f"{_W}.layer_norm_eps", eps, "config.json: layer_norm_eps")
+    _require_in_space(b, config)
     g = shapes[f"{_POS}.weight_g"]
     kept = [axis for axis, size in enumerate(g) if size > 1]
     if kept not in ([], [2]):
@@ -136,20 +136,18 @@ def _require_in_space(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
             found="both true: transformers 4 sums the last state after its norm, 5 before it",
             todo="this configuration cannot be converted safely",
         )
-    counts = ("num_attention_heads", "num_conv_pos_embeddings", "num_conv_pos_embedding_groups")
-    low = [key for key in counts if config[key] < 1]
     layers = config.get("num_feat_extract_layers", len(config["conv_dim"]))
-    if low or float(config["layer_norm_eps"]) <= 0.0 or layers != len(config["conv_dim"]):
+    if layers != len(config["conv_dim"]):
         raise UnsupportedError(
-            "config.json holds a value that means nothing",
+            "config.json contradicts itself",
             file=b.source.path,
-            expected="counts of 1 or more, an epsilon above 0, as many layers as conv_dim",
-            found=", ".join(f"{k} {config[k]}" for k in (*low, "layer_norm_eps"))
-            + f", num_feat_extract_layers {layers}",
+            where="config.json: num_feat_extract_layers",
+            expected=f"{len(config['conv_dim'])}, the length of conv_dim",
+            found=repr(layers),
         )
     heads, width = config["num_attention_heads"], config["hidden_size"]
     kernel = config["num_conv_pos_embeddings"]
-    if kernel % 2 or width % heads:
+    if kernel % 2 or heads < 1 or width % heads:
         raise UnsupportedError(
             "the configuration lies outside what the forward was proven on",
             file=b.source.path,
@@ -160,7 +158,7 @@ def _require_in_space(b: CheckpointBuilder, config: Mapping[str, Any]) -> None:
 
 def _do_normalize(b: CheckpointBuilder) -> tuple[bool, str]:
     if b.options.do_normalize is not None:
-        return b.options.do_normalize, "the user"
+        return b.options.do_normalize, BY_USER
     preprocessor = b.source.json("preprocessor_config.json") or {}
     found = preprocessor.get("do_normalize")
     if not isinstance(found, bool):
@@ -208,19 +206,23 @@ def _describe_emotion(b: CheckpointBuilder) -> None:
     _describe_backbone(b, config)
 
 
+_GENDERS = ("female", "male", "child")
+
+
 def _describe_age_gender(b: CheckpointBuilder) -> None:
     """Two heads of dense, tanh and out_proj; the labels are the published model's."""
     config = _config(b)
     classes = _outputs(b, "gender.out_proj.weight")
     labels, origin = _labels(config), "config.json: id2label"
     if labels is None or len(labels) != classes or labels[0].startswith("LABEL_"):
-        labels, origin = ("female", "male", "child"), "seed default"
-    if _outputs(b, "age.out_proj.weight") != 1 or classes != len(labels):
+        labels, origin = _GENDERS, "seed default"
+    ages = _outputs(b, "age.out_proj.weight")
+    if ages != 1 or classes != len(_GENDERS):
         raise UnsupportedError(
             "the heads are not those of age and gender",
             file=b.source.path,
-            expected="1 age and 3 genders",
-            found=f"{_outputs(b, 'age.out_proj.weight')} and {classes}",
+            expected=f"1 age and {len(_GENDERS)} genders",
+            found=f"{ages} and {classes}",
         )
     _describe_head(b, labels, "gender", origin)
     _describe_backbone(b, config)
@@ -240,7 +242,16 @@ def _outputs(b: CheckpointBuilder, name: str) -> int:
             file=b.source.path,
             todo="check that this is the model with that head",
         )
-    return b.source.tensors[name].shape[0]
+    shape = b.source.tensors[name].shape
+    if len(shape) != 2:
+        raise UnsupportedError(
+            f"the tensor {name!r} is not the weight of a linear layer",
+            file=b.source.path,
+            expected="2 axes",
+            found=f"shape {list(shape)}",
+            todo="check that this is the checkpoint as it was published",
+        )
+    return shape[0]
 
 
 def _config(b: CheckpointBuilder) -> Mapping[str, Any]:
@@ -284,21 +295,27 @@ def _restore(m: Manifest, head: str) -> Network:
         eps=m.get(f"{_W}.layer_norm_eps", "f32"),
     )
     shapes = {t.name: t.shape for t in m.tensors}
-    first = "w2v2.feature_extractor.conv_layers.0.conv"
-    last = f"w2v2.encoder.layers.{cfg.n_layers}.layer_norm.weight"
-    dense = "w2v2.encoder.layers.0.feed_forward.intermediate_dense.weight"
-    conv = [f"w2v2.feature_extractor.conv_layers.{i}.conv.weight" for i in range(len(kernels))]
-    stated = {
-        "hidden_size": shapes.get("w2v2.encoder.layer_norm.weight", (0,))[0],
-        "ff_dim": shapes.get(dense, (0,))[0],
-        "num_conv_layers": len(strides),
-        "conv_dims": tuple(shapes.get(name, (0,))[0] for name in conv),
-        "conv_bias": f"{first}.bias" in shapes,
-        "feat_extract_norm": "layer" if _has_norm(shapes, 1) else "group",
+    _require_meaningful(cfg, len(shapes))
+    convs = [f"{_CONVS}{i}" for i in range(len(kernels))]
+    family = FAMILIES[wav2vec2.NAME]
+    template = family.template(cfg)
+    unbiased = () if m[f"{_W}.conv_bias"] else [f"{conv}.conv" for conv in convs]
+    names = bind_names(template, shapes, without_bias=unbiased)
+    require_ranks(template, names, shapes)
+    normed = any(f"{conv}.layer_norm.weight" in shapes for conv in convs[1:])
+    sizes: dict[str, object] = {
+        "n_layers": _count(shapes, _LAYERS),
+        "num_conv_layers": _count(shapes, _CONVS),
+        "hidden_size": shapes["w2v2.encoder.layer_norm.weight"][0],
+        "ff_dim": shapes[f"{_LAYERS}0.feed_forward.intermediate_dense.weight"][0],
+        "conv_dims": tuple(shapes[f"{conv}.conv.weight"][0] for conv in convs),
+        "conv_kernels": tuple(shapes[f"{conv}.conv.weight"][2] for conv in convs),
+        "conv_bias": any(f"{conv}.conv.bias" in shapes for conv in convs),
+        "feat_extract_norm": "layer" if normed else "group",
     }
-    if "projector.weight" in shapes:
-        stated["classifier_proj_size"] = shapes["projector.weight"][0]
-    for key, found in stated.items():
+    if head == "emotion":
+        sizes["classifier_proj_size"] = shapes["projector.weight"][0]
+    for key, found in sizes.items():
         if m[f"{_W}.{key}"] != found:
             raise UnsupportedError(
                 f"the key {_W + '.' + key!r} does not fit the tensors",
@@ -306,14 +323,31 @@ def _restore(m: Manifest, head: str) -> Network:
                 found=repr(m[f"{_W}.{key}"]),
                 todo="use the config.json that was published with these weights",
             )
-    if last in shapes:
-        raise UnsupportedError("there are more layers than n_layers says", found=last)
-    family = FAMILIES[wav2vec2.NAME]
-    return Network(family, cfg, bind_names(family.template(cfg), shapes), constants={})
+    return Network(family, cfg, names, constants={})
 
 
-def _has_norm(shapes: Mapping[str, object], layer: int) -> bool:
-    return f"w2v2.feature_extractor.conv_layers.{layer}.layer_norm.weight" in shapes
+_CONVS, _LAYERS = "w2v2.feature_extractor.conv_layers.", "w2v2.encoder.layers."
+
+
+def _count(names: Collection[str], stem: str) -> int:
+    """How many modules stand below a list, by their names."""
+    return len({n.removeprefix(stem).split(".")[0] for n in names if n.startswith(stem)})
+
+
+def _require_meaningful(cfg: wav2vec2.Config, tensors: int) -> None:
+    """Refuse numbers that no network has, before one is made of them."""
+    counts = (*cfg.kernels, *cfg.strides, cfg.n_heads, cfg.pos_kernel, cfg.pos_groups)
+    sound = len(cfg.kernels) == len(cfg.strides) and all(count > 0 for count in counts)
+    if not sound or not 0 < cfg.n_layers <= tensors or not cfg.eps > 0.0:
+        raise UnsupportedError(
+            "the configuration holds a value that means nothing",
+            expected="counts of 1 or more, a kernel and a stride for each convolution, "
+            "weights for each layer, an epsilon above 0",
+            found=f"conv_kernels {list(cfg.kernels)}, conv_strides {list(cfg.strides)}, "
+            f"n_heads {cfg.n_heads}, n_layers {cfg.n_layers}, positional kernel "
+            f"{cfg.pos_kernel} in {cfg.pos_groups} groups, layer_norm_eps {cfg.eps:g}",
+            todo="use the config.json that was published with these weights",
+        )
 
 
 def _is_backbone(names: Collection[str]) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from converters.sources.source import shards_of
 from graphtools.errors import StorageError, UnsupportedError, UsageError
@@ -45,7 +45,8 @@ def fetch(model: str, names: Sequence[str], index: str | None = None) -> Path:
     with _explained(model):
         folder = Path(snapshot_download(model, allow_patterns=list(names)))
     if index is not None:
-        shards = sorted(set(shards_of(folder / index).values()))
+        home = PurePosixPath(index).parent
+        shards = sorted({str(home / shard) for shard in shards_of(folder / index).values()})
         with _explained(model):
             folder = Path(snapshot_download(model, allow_patterns=[*names, *shards]))
     return folder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from converters.sources.hub import fetch, header, list_files
-from converters.sources.source import CHECKPOINT_FILES, Source, shards_of
+from converters.sources.source import CHECKPOINT_FILES, INDEX_SUFFIX, Source, shards_of
 from graphtools.errors import UsageError
 
 __all__ = ["is_checkpoint", "locate", "locate_to_look"]
@@ -19,12 +19,15 @@ _CONFIGS = ("config.json", "preprocessor_config.json", "hyperparams.yaml", "mean
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a located path is a state dict (a folder or a file of weights), not ONNX."""
-    return path.is_dir() or path.suffix in _CHECKPOINT_SUFFIXES
+    """Whether a located path is a state dict (a folder, a file of weights, an index of such
+    files), not ONNX."""
+    return path.is_dir() or path.name.endswith((*_CHECKPOINT_SUFFIXES, INDEX_SUFFIX))
 
 
 def locate(model: str, file: str | None = None) -> Path:
     """An ONNX file, or a checkpoint's folder or file, of a path or a Hugging Face id.
+
+    A file that is named is the one that is read: its folder may hold the weights in other forms.
 
     Args:
         model: a path, or ``owner/name`` on the hub.
@@ -38,15 +41,16 @@ def locate(model: str, file: str | None = None) -> Path:
     if path.is_dir():
         names = [p.relative_to(path).as_posix() for p in sorted(path.rglob("*")) if not p.is_dir()]
         chosen = _chosen(model, names, file)
-        return path if chosen in CHECKPOINT_FILES else path / chosen
-    is_path = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
-    if is_path or path.suffix in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES):
+        return path if file is None and is_checkpoint(Path(chosen)) else path / chosen
+    if not _is_on_the_hub(model):
         if file is not None:
             raise UsageError("--file goes with a folder or a hub id", found=model)
         return path
     chosen = _chosen(model, list_files(model), file)
-    if chosen in CHECKPOINT_FILES:
-        return fetch(model, [chosen, *_CONFIGS], index=chosen if "index" in chosen else None)
+    if is_checkpoint(Path(chosen)):
+        index = chosen if chosen.endswith(INDEX_SUFFIX) else None
+        folder = fetch(model, [chosen, *_configs_of(chosen)], index=index)
+        return folder if file is None else folder / chosen
     data = [f"{chosen}.data", f"{chosen}_data", f"{chosen.removesuffix('.onnx')}.data"]
     return fetch(model, [chosen, *data]) / chosen
 
@@ -54,20 +58,30 @@ def locate(model: str, file: str | None = None) -> Path:
 def locate_to_look(model: str, file: str | None = None) -> Path | Source:
     """As `locate`, but of a safetensors checkpoint on the hub only configs and headers are
     fetched: kilobytes of a model of gigabytes."""
-    path = Path(model)
-    local = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
-    if local or path.suffix in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES):
+    if Path(model).is_dir() or not _is_on_the_hub(model):
         return locate(model, file)
     chosen = _chosen(model, list_files(model), file)
     if "safetensors" not in chosen:
-        return locate(model, chosen)
-    sharded = chosen.endswith(".index.json")
-    folder = fetch(model, [*_CONFIGS, *([chosen] if sharded else [])])
+        return locate(model, file)
+    sharded = chosen.endswith(INDEX_SUFFIX)
+    cache = fetch(model, [*_configs_of(chosen), *([chosen] if sharded else [])])
+    home = PurePosixPath(chosen).parent
     shards = [chosen]
     if sharded:
-        shards = sorted(set(shards_of(folder / chosen).values()))
+        shards = sorted({str(home / shard) for shard in shards_of(cache / chosen).values()})
     tensors = {n: t for shard in shards for n, t in header(model, shard).items()}
-    return Source(folder, tuple(folder / shard for shard in shards), tensors)
+    return Source(cache / home, tuple(cache / shard for shard in shards), tensors)
+
+
+def _is_on_the_hub(model: str) -> bool:
+    path = Path(model)
+    is_path = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
+    return not is_path and path.suffix not in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES)
+
+
+def _configs_of(weights: str) -> list[str]:
+    """The configuration files beside a repository's weights."""
+    return [str(PurePosixPath(weights).with_name(name)) for name in _CONFIGS]
 
 
 def _chosen(model: str, names: Sequence[str], file: str | None) -> str:

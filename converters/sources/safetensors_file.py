@@ -77,23 +77,45 @@ def parse_header(raw: bytes, path: Path) -> dict[str, tuple[DType, tuple[int, ..
         NotAModelError: the header is not what the format says.
     """
     try:
-        header = json.loads(raw)
-        entries = {k: v for k, v in header.items() if k != "__metadata__"}
-        return {name: _entry(entry) for name, entry in entries.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:
+        header = json.loads(raw.decode(), object_pairs_hook=_without_repeats)
+        entries = {k: _entry(v) for k, v in header.items() if k != "__metadata__"}
+        _require_apart(entries)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NotAModelError(
             "the safetensors header is damaged",
             file=path,
             found=str(error)[:200],
             todo="fetch the file again",
         ) from error
+    return entries
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        key.encode()  # JSON can spell half a surrogate pair, which no file or screen takes
+        if key in found:
+            raise ValueError(f"{key!r} is there twice")
+        found[key] = value
+    return found
 
 
 def _entry(entry: dict[str, Any]) -> tuple[DType, tuple[int, ...], int, int]:
-    dtype = _DTYPES.get(entry["dtype"], DType.OTHER)
-    shape = tuple(int(d) for d in entry["shape"])
-    begin, end = (int(o) for o in entry["data_offsets"])
+    label, shape = entry["dtype"], tuple(entry["shape"])
+    begin, end = entry["data_offsets"]
+    if not isinstance(label, str) or not all(type(n) is int and n >= 0 for n in (*shape, begin)):
+        raise ValueError(f"{label!r} of {list(shape)} at {begin!r} is no place of a tensor")
+    dtype = _DTYPES.get(label, DType.OTHER)
     need = None if dtype.itemsize is None else math.prod(shape) * dtype.itemsize
-    if not 0 <= begin <= end or (need is not None and end - begin != need):
-        raise ValueError(f"offsets {begin} to {end} do not hold {list(shape)} {entry['dtype']}")
+    if type(end) is not int or end < begin or need not in (None, end - begin):
+        raise ValueError(f"offsets {begin} to {end} do not hold {list(shape)} {label}")
     return dtype, shape, begin, end
+
+
+def _require_apart(entries: dict[str, tuple[DType, tuple[int, ...], int, int]]) -> None:
+    """Every byte belongs to one tensor; the entries may be listed in any order."""
+    last, taken = "", 0
+    for name, (_, _, begin, end) in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if begin < taken:
+            raise ValueError(f"the tensors {last!r} and {name!r} share bytes")
+        last, taken = name, end

@@ -12,7 +12,14 @@ from converters.sources import safetensors_file, torch_file
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
 from graphtools.tensors import LazyTensor
 
-__all__ = ["CHECKPOINT_FILES", "Source", "json_object", "open_source", "shards_of"]
+__all__ = [
+    "CHECKPOINT_FILES",
+    "INDEX_SUFFIX",
+    "Source",
+    "json_object",
+    "open_source",
+    "shards_of",
+]
 
 # File: where its tensors' names are put. The first that is there wins, with those of its kind.
 CHECKPOINT_FILES = (
@@ -22,6 +29,7 @@ CHECKPOINT_FILES = (
     "pytorch_model.bin",
     "embedding_model.ckpt",
 )
+INDEX_SUFFIX = ".index.json"
 # SpeechBrain keeps the feature normaliser in a file of its own; its names get the file's stem.
 _BESIDE = {"embedding_model.ckpt": ("mean_var_norm_emb.ckpt",)}
 
@@ -72,21 +80,19 @@ class Source:
         Raises:
             NotAModelError: the file is there and is not a JSON object.
         """
-        folder = self.path if self.path.is_dir() else self.path.parent
-        file = folder / name
-        if not file.is_file():
-            return None
-        return json_object(file)
+        file = self.beside(name)
+        return None if file is None else json_object(file)
 
-    def text(self, name: str) -> str | None:
-        """A text file beside the weights; None where there is none."""
+    def beside(self, name: str) -> Path | None:
+        """A file beside the weights; None where there is none of that name."""
         folder = self.path if self.path.is_dir() else self.path.parent
         file = folder / name
-        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+        return file if file.is_file() else None
 
 
 def open_source(path: Path) -> Source:
-    """The checkpoint of a folder, or of one ``.safetensors``, ``.bin``, ``.pt`` or ``.ckpt``.
+    """The checkpoint of a folder, of one ``.safetensors``, ``.bin``, ``.pt`` or ``.ckpt``, or of
+    a shard index.
 
     Only headers are read of safetensors files.
 
@@ -96,25 +102,33 @@ def open_source(path: Path) -> Source:
         MissingDependencyError: a torch checkpoint, and torch is not installed.
         UnsupportedError: a torch checkpoint that needs more than weights to load.
     """
-    if not path.is_dir() and (path.exists() or path.is_symlink()):
-        return _joined(path, [(path, "")])
     if not path.is_dir():
+        if _is_there(path):
+            return _opened(path, path)
         raise UsageError("no such file or folder", file=path, todo="check the path")
     for name in CHECKPOINT_FILES:
-        file = path / name
-        if not (file.exists() or file.is_symlink()):
-            continue
-        if name.endswith(".index.json"):
-            return _sharded(path, file)
-        beside = [path / extra for extra in _BESIDE.get(name, ())]
-        beside = [extra for extra in beside if extra.exists() or extra.is_symlink()]
-        return _joined(path, [(file, ""), *((extra, f"{extra.stem}.") for extra in beside)])
+        if _is_there(path / name):
+            return _opened(path, path / name)
     raise UsageError(
         "the folder holds no checkpoint",
         file=path,
         expected=" or ".join(CHECKPOINT_FILES),
         todo="name the folder with the weights, or the file itself",
     )
+
+
+def _opened(path: Path, file: Path) -> Source:
+    """The checkpoint of ``file`` with the files that go with it; ``path`` is what was named."""
+    if file.name.endswith(INDEX_SUFFIX):
+        return _sharded(path, file)
+    beside = [file.with_name(extra) for extra in _BESIDE.get(file.name, ())]
+    stems = {file: ""} | {extra: f"{extra.stem}." for extra in beside if _is_there(extra)}
+    return _joined(path, list(stems.items()))
+
+
+def _is_there(path: Path) -> bool:
+    # A dangling link too: it is refused with a reason of its own.
+    return path.exists() or path.is_symlink()
 
 
 def _read(file: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
@@ -141,8 +155,9 @@ def _joined(path: Path, files: list[tuple[Path, str]]) -> Source:
     return Source(path, tuple(file for file, _ in files), tensors, skipped)
 
 
-def _sharded(folder: Path, index: Path) -> Source:
+def _sharded(path: Path, index: Path) -> Source:
     """The shards that an index names, checked against it."""
+    folder = index.parent
     listed = shards_of(index)
     shards = dict.fromkeys(listed.values())
     tensors: dict[str, LazyTensor] = {}
@@ -154,7 +169,7 @@ def _sharded(folder: Path, index: Path) -> Source:
                 "the index names a file outside its folder", file=index, found=shard
             )
         file = folder / shard
-        if not (file.exists() or file.is_symlink()):
+        if not _is_there(file):
             raise NotAModelError(
                 "a shard is missing",
                 file=file,
@@ -190,7 +205,7 @@ def _sharded(folder: Path, index: Path) -> Source:
             found=extra[0],
             todo="download index and shards of one revision",
         )
-    return Source(folder, tuple(folder / shard for shard in shards), tensors, skipped)
+    return Source(path, tuple(folder / shard for shard in shards), tensors, skipped)
 
 
 def shards_of(index: Path) -> dict[str, str]:

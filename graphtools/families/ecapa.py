@@ -7,7 +7,8 @@ clip's own mean and deviation as context. Slots are the checkpoint's module path
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphtools.errors import UnsupportedError
@@ -110,12 +111,14 @@ def config_of(shapes: Mapping[str, tuple[int, ...]]) -> Config:
             )
         return found
 
-    blocks = _count(shapes, "blocks.{}.tdnn1.conv.conv.weight", first=1)
-    inner = _count(shapes, "blocks.1.res2net_block.blocks.{}.conv.conv.weight")
+    parts = _submodules(shapes)
+    blocks = len(parts["blocks"] - {"0"})
+    inner = len(parts["blocks.1.res2net_block.blocks"])
     kernels = [shape("blocks.0.conv.conv.weight")[2]]
+    shape("blocks.1.tdnn1.conv.conv.weight")  # without any block there is nothing to aggregate
     shortcuts = []
     for i in range(1, blocks + 1):
-        here = _count(shapes, f"blocks.{i}.res2net_block.blocks.{{}}.conv.conv.weight")
+        here = len(parts[f"blocks.{i}.res2net_block.blocks"])
         if here != inner:
             raise UnsupportedError(
                 f"block {i} has another Res2Net scale than block 1",
@@ -123,7 +126,7 @@ def config_of(shapes: Mapping[str, tuple[int, ...]]) -> Config:
                 found=str(here + 1),
             )
         kernels.append(shape(f"blocks.{i}.res2net_block.blocks.0.conv.conv.weight")[2])
-        shortcuts.append(f"blocks.{i}.shortcut.conv.weight" in shapes)
+        shortcuts.append("shortcut" in parts[f"blocks.{i}"])
     kernels.append(shape("mfa.conv.conv.weight")[2])
     channels, context = shape("mfa.conv.conv.weight")[0], shape("asp.tdnn.conv.conv.weight")[1]
     if context != 3 * channels:
@@ -135,8 +138,16 @@ def config_of(shapes: Mapping[str, tuple[int, ...]]) -> Config:
     return Config(blocks + 1, tuple(kernels), inner + 1, tuple(shortcuts))
 
 
-def _count(shapes: Mapping[str, tuple[int, ...]], pattern: str, first: int = 0) -> int:
-    number = 0
-    while pattern.format(first + number) in shapes:
-        number += 1
-    return number
+def _submodules(names: Iterable[str]) -> Mapping[str, set[str]]:
+    """What stands below ``blocks``, a block and its Res2Net: names by module path.
+
+    Any tensor of a module shows that it is there, so that one which lost a tensor still counts
+    and what it lost is named.
+    """
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name in names:
+        path = name.split(".", 5)
+        for depth in (1, 2, 4):
+            if len(path) > depth:
+                found[".".join(path[:depth])].add(path[depth])
+    return found

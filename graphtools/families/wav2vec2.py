@@ -59,13 +59,13 @@ def forward(o: Ops[X], x: X, cfg: Config) -> X:
     if not cfg.stable:
         x = o.layer_norm(x, f"{_ENCODER}.layer_norm", cfg.eps)
     hidden = [_hidden_stages(o, x, 0, cfg)]
-    x = hidden[0]
     for i in range(cfg.n_layers):
-        x = _layer(o, x, f"{_ENCODER}.layers.{i}", cfg)
-        if cfg.stable and i == cfg.n_layers - 1:
-            x = o.layer_norm(x, f"{_ENCODER}.layer_norm", cfg.eps)
-        x = _hidden_stages(o, x, i + 1, cfg)
-        hidden.append(x)
+        x = _layer(o, hidden[-1], f"{_ENCODER}.layers.{i}", cfg)
+        hidden.append(_hidden_stages(o, x, i + 1, cfg))
+    x = hidden[-1]
+    if cfg.stable:  # of the last state alone, and after what is tapped as a hidden state
+        x = o.layer_norm(x, f"{_ENCODER}.layer_norm", cfg.eps)
+    hidden[-1] = x = o.stage(x, "enc_layer_last")
     return _emotion(o, hidden, cfg) if cfg.head == "emotion" else _age_gender(o, x)
 
 
@@ -121,7 +121,7 @@ def _hidden_stages(o: Ops[X], x: X, index: int, cfg: Config) -> X:
             x = o.stage(x, "enc_layer_0")
         if index == cfg.n_layers // 2:
             x = o.stage(x, "enc_layer_mid")
-    return o.stage(x, "enc_layer_last") if index == cfg.n_layers else x
+    return x
 
 
 def _emotion(o: Ops[X], hidden: list[X], cfg: Config) -> X:

@@ -111,6 +111,19 @@ class TestCheckpoints:
         torch.save({"pytorch_model.bin": torch.ones(1)}, folder / "pytorch_model.bin")
         assert list(open_source(locate(str(folder), name)).tensors) == [name]
 
+    def test_an_index_that_is_named_brings_its_shards(self, folder: Path) -> None:
+        """Beside the same weights in one file, which would go before it."""
+        import torch
+        from safetensors.torch import save_file
+
+        index = "pytorch_model.bin.index.json"
+        save_file({"one": torch.ones(1)}, folder / "model.safetensors")
+        torch.save({"a": torch.ones(1)}, folder / "shard.bin")
+        (folder / index).write_text('{"weight_map": {"a": "shard.bin"}}')
+        path = locate(str(folder), index)
+        assert is_checkpoint(path)
+        assert list(open_source(path).tensors) == ["a"]
+
     def test_a_file_of_another_name_can_be_named(self, folder: Path) -> None:
         for name in ("model.safetensors", "model.fp16.safetensors"):
             (folder / name).touch()
