@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversion", "Verify", "convert", "describe", "require_arch", "require_recovered"]
 
-Verify = Literal["full", "none"]
+Verify = Literal["full", "sample", "none"]
+
+# Above this many bytes of tensors, reading every one back would take as long as writing them.
+_SAMPLE_ABOVE = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,10 @@ def convert(
     *,
     name: str | None = None,
     arch: str | None = None,
-    verify: Verify = "full",
+    verify: Verify | None = None,
     allow_unproven: Collection[str] = (),
     options: Options | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Conversion:
     """Write the manifest GGUF of a model, and ``OUTPUT.proof.json`` beside it.
 
@@ -75,9 +79,12 @@ def convert(
         output: the GGUF to write.
         name: stored as ``general.name``; the path by default.
         arch: the architecture that the model is asserted to be.
-        verify: ``none`` skips the proof.
+        verify: ``full`` reads every byte back, ``sample`` the first, a middle and the last block
+            of every tensor, ``none`` skips the proof too. By default ``sample`` for a checkpoint
+            above 1 GB and else ``full``.
         allow_unproven: keys that may stay unproven.
         options: what the user says where a checkpoint is silent.
+        progress: told the bytes of tensors that are written, and of how many.
 
     Raises:
         UsageError: a path or a key that does not exist.
@@ -87,7 +94,7 @@ def convert(
     """
     require_other(output, path)
     if is_checkpoint(path):
-        return _convert_checkpoint(path, output, name or str(path), arch, verify, options)
+        return _convert_checkpoint(path, output, name or str(path), arch, verify, options, progress)
     net = require_recovered(build(load(path)))
     spans = (tensor.span() for tensor in net.graph.model.constants.values())
     require_other(output, *{span.path for span in spans if span is not None})
@@ -107,22 +114,33 @@ def convert(
 
         return prove(temp, net, allow_unproven=allow_unproven)
 
-    return _written(found.name, manifest, output, notes, prove if verify == "full" else None)
+    return _written(found.name, manifest, output, notes, verify or "full", prove, progress)
 
 
 def _convert_checkpoint(
-    path: Path, output: Path, name: str, arch: str | None, verify: Verify, options: Options | None
+    path: Path,
+    output: Path,
+    name: str,
+    arch: str | None,
+    verify: Verify | None,
+    options: Options | None,
+    progress: Callable[[int, int], None] | None,
 ) -> Conversion:
     from converters.checkpoint import describe_checkpoint, prove
     from converters.sources.source import open_source
 
     described = describe_checkpoint(open_source(path), name, arch=arch, options=options)
+    manifest = described.manifest
+    large = manifest.size > _SAMPLE_ABOVE
+    chosen = verify or ("sample" if large else "full")
     return _written(
         described.arch.name,
-        described.manifest,
+        manifest,
         output,
-        list(described.manifest.notes),
-        (lambda temp: prove(temp, described)) if verify == "full" else None,
+        list(manifest.notes),
+        chosen,
+        lambda temp: prove(temp, described, sample=chosen == "sample"),
+        progress,
     )
 
 
@@ -131,14 +149,24 @@ def _written(
     manifest: Manifest,
     output: Path,
     notes: list[str],
-    prove: Callable[[Path], Proof | CheckpointProof] | None,
+    verify: Verify,
+    prove: Callable[[Path], Proof | CheckpointProof],
+    progress: Callable[[int, int], None] | None,
 ) -> Conversion:
     """Emit, prove, and write the proof beside the file before it gets its name; the proof of a
     file that was there before is removed."""
     files = [output]
-    with emit(manifest, output) as temp:
+    written = 0
+
+    def told(number: int) -> None:
+        nonlocal written
+        written += number
+        if progress is not None:
+            progress(written, manifest.size)
+
+    with emit(manifest, output, sample=verify == "sample", progress=told) as temp:
         report = output.with_name(output.name + ".proof.json")
-        proof = None if prove is None else prove(temp)
+        proof = None if verify == "none" else prove(temp)
         if proof is None:
             report.unlink(missing_ok=True)
         else:

@@ -60,7 +60,7 @@ def emit(
         StorageError: writing failed, or what was read back differs.
     """
     _require_storable(manifest)
-    with replacing(output, sum(4 * t.size for t in manifest.tensors)) as temp:
+    with replacing(output, manifest.size) as temp:
         _require_same(manifest, temp, _write(manifest, temp, progress), sample)
         yield temp
 

@@ -76,6 +76,11 @@ class Manifest:
             raise _not_as_the_schema_says(key, "a value", "no such key")
         return self.by_key[key].value
 
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors as they are written: four for each element."""
+        return sum(4 * tensor.size for tensor in self.tensors)
+
     @cached_property
     def by_key(self) -> Mapping[str, Entry]:
         return {e.key: e for e in self.entries}

@@ -154,6 +154,14 @@ class CheckpointBuilder:
         self.tensors[name] = LazyTensor(name, shape, DType.F32, WeightNorm(g, v))
         self.stored[g.name] = self.stored[v.name] = name
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Take a tensor that was stored out again; the architecture has no place for it."""
+        del self.tensors[name]
+        for source in [s for s, stored in self.stored.items() if stored == name]:
+            del self.stored[source]
+            self.left_out[source] = why
+            self.unplaced.append(source)
+
     def keep_all(
         self,
         rename: Callable[[str], str] = lambda name: name,

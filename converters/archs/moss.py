@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from converters.archs.arch import Arch
 from converters.archs.checkpoint import CheckpointBuilder
+from converters.archs.moss_stages import (
+    ARRAYS,
+    Stage,
+    arrays_of,
+    check_quantizer,
+    check_shapes,
+    check_tower,
+    stage_table,
+)
 from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
@@ -20,12 +28,11 @@ from graphtools.errors import UnsupportedError, UsageError
 from graphtools.families import FAMILIES, moss
 from graphtools.names import bind_names
 
-__all__ = ["ARCH", "ARCHITECTURE", "Stage", "stage_table"]
+__all__ = ["ARCH", "ARCHITECTURE"]
 
 ARCHITECTURE = "moss-audio-tokenizer"
 
 _P = "moss.at"
-_ARRAYS = ("kind", "patch", "in_dim", "d_model", "n_heads", "n_layers", "d_ff", "out_dim")
 _MEANINGS = {
     "kind": "0 patch, 1 transformer",
     "patch": "patch size; 0 for a transformer",
@@ -36,7 +43,6 @@ _MEANINGS = {
     "d_ff": "width of the feed-forward layers; 0 for a patch",
     "out_dim": "width that comes out; 0 for a patch",
 }
-_KINDS = {"PatchedPretransform": 0, "Transformer": 1, "ProjectedTransformer": 1}
 
 _MONO_ROWS = (
     Row(f"{_P}.sample_rate", "u32", "sample rate", "replay", "Hz"),
@@ -53,7 +59,7 @@ _MONO_ROWS = (
             Row(f"{_P}.{tower}.n_stages", "u32", f"stages of the {name}", "source"),
             *(
                 Row(f"{_P}.{tower}.{key}", "[i32]", f"{name}: {_MEANINGS[key]}", "replay")
-                for key in _ARRAYS
+                for key in ARRAYS
             ),
         )
     ),
@@ -65,49 +71,6 @@ _STEREO_ROWS = (
     Row(f"{_P}.channel_interleave", "u32", "1: the channels are interleaved", "source"),
     Row(f"{_P}.code_dim", "u32", "width of the latent", "source"),
 )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a tower as the arrays say it, and the rate at which it runs.
-
-    Attributes:
-        rate: positions per second at the stage's input.
-        window: positions that one attends to; 0 for a patch.
-    """
-
-    index: int
-    kind: int
-    patch: int
-    in_dim: int
-    d_model: int
-    n_heads: int
-    n_layers: int
-    d_ff: int
-    out_dim: int
-    rate: float
-    window: int
-
-
-def stage_table(
-    arrays: Mapping[str, Sequence[int]], tower: str, rate: float, seconds: float
-) -> list[Stage]:
-    """The stages of a tower: rate and window of each from the rate at its input.
-
-    Args:
-        arrays: the eight stage arrays, all of one length.
-        tower: ``enc`` (a patch divides the rate) or ``dec`` (it multiplies it).
-        rate: positions per second that go in.
-        seconds: how far back attention sees.
-    """
-    table = []
-    for i, row in enumerate(zip(*(arrays[key] for key in _ARRAYS), strict=True)):
-        kind, patch = row[0], row[1]
-        window = int(rate * seconds) if kind == 1 else 0
-        table.append(Stage(i, *row[:8], rate, window))  # type: ignore[call-arg]  # eight arrays
-        if kind == 0:
-            rate = rate / patch if tower == "enc" else rate * patch
-    return table
 
 
 def _claims(names: Collection[str]) -> bool:
@@ -136,20 +99,22 @@ def _describe_checkpoint(b: CheckpointBuilder) -> None:
     seconds = b.require_number(config, name)
     b.set(f"{_P}.context_seconds", seconds, f"config.json: {name}")
     b.fuse_weight_norms()
+    towers: dict[str, dict[str, list[int]]] = {}
     for tower, kwargs in (("enc", "encoder_kwargs"), ("dec", "decoder_kwargs")):
         listed = b.require_config(config, kwargs, list)
-        arrays = _arrays(b, kwargs, listed)
+        arrays = towers[kwargs.removesuffix("_kwargs")] = arrays_of(b, kwargs, listed)
         b.set(f"{_P}.{tower}.n_stages", len(listed), f"config.json: length of {kwargs}")
-        for key in _ARRAYS:
+        for key in ARRAYS:
             b.set(f"{_P}.{tower}.{key}", tuple(arrays[key]), f"config.json: {kwargs}")
         text = json.dumps(listed, sort_keys=True, separators=(",", ":"))
         b.set(f"{_P}.{kwargs}", text, f"config.json: {kwargs}")
-        _check_tower(b, tower, arrays, downsample, channels)
+        check_tower(b, tower, arrays, downsample, channels)
     if channels > 1:
         b.set(f"{_P}.channels", channels, "config.json: number_channels")
         b.set(f"{_P}.channel_interleave", 1, "config.json: enable_channel_interleave")
         b.set(f"{_P}.code_dim", b.require_config(config, "code_dim", int), "config.json: code_dim")
-    _check_quantizer(b, quantizer)
+    check_quantizer(b, quantizer, towers["encoder"], towers["decoder"])
+    check_shapes(b, towers, quantizer)
 
 
 def _require_no_prefix(b: CheckpointBuilder) -> None:
@@ -180,139 +145,12 @@ def _channels(b: CheckpointBuilder, config: Mapping[str, Any]) -> int:
     return 2
 
 
-def _arrays(b: CheckpointBuilder, kwargs: str, listed: list[Any]) -> dict[str, list[int]]:
-    """The stage arrays of a tower, from the config's list."""
-    keys = {
-        "in_dim": "input_dimension",
-        "d_model": "d_model",
-        "n_heads": "num_heads",
-        "n_layers": "num_layers",
-        "d_ff": "dim_feedforward",
-        "out_dim": "output_dimension",
-    }
-    fixed = {
-        "causal": True,
-        "norm": "layer_norm",
-        "positional_embedding": "rope",
-        "max_period": moss.MAX_PERIOD,
-        "gating": "none",
-    }
-    arrays: dict[str, list[int]] = {key: [] for key in _ARRAYS}
-    for i, stage in enumerate(listed):
-        module_type = stage.get("module_type") if isinstance(stage, dict) else None
-        kind = _KINDS.get(str(module_type))
-        if kind is None:
-            raise UnsupportedError(
-                f"stage {i} of {kwargs} is of no known kind",
-                file=b.source.path,
-                expected=" or ".join(_KINDS),
-                found=repr(module_type),
-            )
-        arrays["kind"].append(kind)
-        arrays["patch"].append(b.require_config(stage, "patch_size", int) if kind == 0 else 0)
-        for key, name in keys.items():
-            arrays[key].append(b.require_config(stage, name, int) if kind == 1 else 0)
-        for key, value in fixed.items() if kind == 1 else ():
-            if stage.get(key, value) != value:
-                raise UnsupportedError(
-                    f"stage {i} of {kwargs} has another {key} than the engine's",
-                    file=b.source.path,
-                    expected=repr(value),
-                    found=repr(stage[key]),
-                )
-    return arrays
-
-
-def _check_tower(
-    b: CheckpointBuilder,
-    tower: str,
-    arrays: Mapping[str, Sequence[int]],
-    downsample: int,
-    channels: int,
-) -> None:
-    """Patches multiply to the downsampling, widths chain, projections are where widths differ."""
-    name = "encoder" if tower == "enc" else "decoder"
-    product = math.prod(p for p in arrays["patch"] if p)
-    if product != downsample * channels:
-        raise _mismatch(
-            b,
-            f"the {name}'s patches do not multiply to the downsampling",
-            f"downsample_rate {downsample} x {channels} channels = {downsample * channels}",
-            f"product {product} of {[p for p in arrays['patch'] if p]}",
-        )
-    width: int | None = 1 if tower == "enc" else None
-    for i, kind in enumerate(arrays["kind"]):
-        patch, heads, d_model = arrays["patch"][i], arrays["n_heads"][i], arrays["d_model"][i]
-        if kind == 0 and width is not None:
-            if tower == "dec" and width % patch:
-                what = f"{name}.{i}: a patch does not divide the width"
-                raise _mismatch(b, what, f"{width}", f"patch {patch}")
-            width = width * patch if tower == "enc" else width // patch
-        if kind == 1:
-            if width not in (None, arrays["in_dim"][i]):
-                raise _mismatch(
-                    b,
-                    f"{name}.{i} takes another width than comes in",
-                    f"{width}",
-                    f"input_dimension {arrays['in_dim'][i]}",
-                )
-            if heads < 1 or d_model % heads:
-                what = f"{name}.{i}: the heads do not divide d_model"
-                raise _mismatch(b, what, f"{d_model}", f"{heads} heads")
-            width = arrays["out_dim"][i]
-            ends = {"input_proj": arrays["in_dim"][i], "output_proj": width}
-            for projection, outside in ends.items():
-                tensor = f"{name}.{i}.{projection}.weight"
-                there, needed = tensor in b.tensors, outside != d_model
-                if there != needed:
-                    raise _mismatch(
-                        b,
-                        f"{tensor} is {'there' if there else 'missing'}",
-                        f"{'a projection' if needed else 'none'} between {outside} and {d_model}",
-                        "a tensor" if there else "no tensor",
-                    )
-    if tower == "dec" and width not in (None, 1):
-        raise _mismatch(b, "the decoder does not end in samples", "width 1", f"width {width}")
-
-
-def _check_quantizer(b: CheckpointBuilder, kwargs: Mapping[str, Any]) -> None:
-    """Codebooks, as many and as large as the config says."""
-    number, size, dim = (kwargs[k] for k in ("num_quantizers", "codebook_size", "codebook_dim"))
-    found = {n for n in b.tensors if n.startswith("quantizer.quantizers.")}
-    books = {n.split(".")[2] for n in found}
-    if books != {str(i) for i in range(number)}:
-        what = "the codebooks are not as many as the config says"
-        raise _mismatch(b, what, f"num_quantizers {number}", f"{len(books)} in the tensors")
-    for i in range(number):
-        name = f"quantizer.quantizers.{i}.codebook.weight"
-        shape = b.tensors[name].shape if name in b.tensors else ()
-        if shape != (size, dim):
-            raise _mismatch(b, f"{name} has another shape", f"{[size, dim]}", f"{list(shape)}")
-    projection = b.tensors.get("quantizer.input_proj.weight")
-    rvq = kwargs["rvq_dim"]
-    if projection is not None:
-        wanted = (rvq, kwargs.get("input_dim", projection.shape[1]))
-        if projection.shape != wanted:
-            what = "quantizer.input_proj.weight has another shape"
-            raise _mismatch(b, what, f"{list(wanted)}", f"{list(projection.shape)}")
-
-
-def _mismatch(b: CheckpointBuilder, what: str, expected: str, found: str) -> UnsupportedError:
-    return UnsupportedError(
-        what,
-        file=b.source.path,
-        expected=expected,
-        found=found,
-        todo="use the config.json that was published with these weights",
-    )
-
-
 def _restore(m: Manifest, direction: str) -> Network:
     """One direction's configuration and names, from the keys."""
     rate = float(m.get(f"{_P}.sample_rate", "u32"))
     channels = m.get(f"{_P}.channels", "u32") if f"{_P}.channels" in m.by_key else 1
     seconds = m.get(f"{_P}.context_seconds", "f32")
-    arrays = {t: {k: m.get(f"{_P}.{t}.{k}", "[i32]") for k in _ARRAYS} for t in ("enc", "dec")}
+    arrays = {t: {k: m.get(f"{_P}.{t}.{k}", "[i32]") for k in ARRAYS} for t in ("enc", "dec")}
     lengths = {len(a) for tower in arrays.values() for a in tower.values()}
     for tower, found in arrays.items():
         if {len(a) for a in found.values()} != {m.get(f"{_P}.{tower}.n_stages", "u32")}:

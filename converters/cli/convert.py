@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from converters.cli.model_option import ChosenModel, model_options
-from converters.cli.output import json_option, print_json
+from converters.cli.output import json_option, print_json, progress_bar
 
 if TYPE_CHECKING:
     from converters.convert import Conversion, Verify
@@ -23,10 +23,9 @@ __all__ = ["command"]
 )
 @click.option(
     "--verify",
-    type=click.Choice(["full", "none"]),
-    default="full",
-    show_default=True,
-    help="Prove the written file against onnxruntime, or do not.",
+    type=click.Choice(["full", "sample", "none"]),
+    help="Read back every byte and prove the file (the default), read back a sample of every "
+    "tensor (the default for a checkpoint above 1 GB), or do neither.",
 )
 @click.option(
     "--allow-unproven",
@@ -42,7 +41,7 @@ __all__ = ["command"]
 def command(
     chosen: ChosenModel,
     output: Path,
-    verify: Verify,
+    verify: Verify | None,
     allow_unproven: tuple[str, ...],
     strict: bool,
     strip_prefix: str,
@@ -62,15 +61,17 @@ def command(
     from converters.archs.checkpoint import Options
     from converters.convert import convert
 
-    done = convert(
-        chosen.path,
-        output,
-        name=chosen.model,
-        arch=chosen.arch,
-        verify=verify,
-        allow_unproven=allow_unproven,
-        options=Options(chosen.do_normalize, strip_prefix, strict),
-    )
+    with progress_bar("writing") as progress:
+        done = convert(
+            chosen.path,
+            output,
+            name=chosen.model,
+            arch=chosen.arch,
+            verify=verify,
+            allow_unproven=allow_unproven,
+            options=Options(chosen.do_normalize, strip_prefix, strict),
+            progress=progress,
+        )
     if as_json:
         print_json(done.to_json())
     else:

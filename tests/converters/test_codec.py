@@ -14,7 +14,7 @@ from gguf import GGUFReader, GGUFValueType
 from safetensors.numpy import load_file, save_file
 
 from converters.archs.checkpoint import Options
-from converters.archs.moss import stage_table
+from converters.archs.moss_stages import stage_table
 from converters.baseline import baseline
 from converters.checkpoint import describe_checkpoint
 from converters.codec import codec_of
@@ -152,6 +152,60 @@ class TestRefusals:
             "num_quantizers 5",
             "4 in the tensors",
         )
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [
+            ("encoder.1.transformer.layers.0.linear1.weight", [32, 16]),
+            ("encoder.3.transformer.layers.0.self_attn.in_projs.0.weight", [72, 24]),
+            ("decoder.0.transformer.layers.1.norm2.bias", [32]),
+            ("quantizer.quantizers.2.codebook.weight", [64, 8]),
+            ("quantizer.output_proj.bias", [24]),
+        ],
+    )
+    def test_a_tensor_of_another_shape_or_none(
+        self, changed: Any, name: str, shape: list[int]
+    ) -> None:
+        def cut(state: dict[str, Any]) -> dict[str, Any]:
+            return state | {name: state[name][..., :-1]}
+
+        def drop(state: dict[str, Any]) -> dict[str, Any]:
+            return {k: v for k, v in state.items() if k != name}
+
+        with pytest.raises(UnsupportedError, match="has another shape") as caught:
+            described(changed(tensors=cut))
+        assert repr(name) in caught.value.cause
+        assert caught.value.expected == str(shape)
+        assert caught.value.found == str([*shape[:-1], shape[-1] - 1])
+        shutil.rmtree(Path(str(caught.value.file)))
+        with pytest.raises(UnsupportedError, match=r"is missing|not as many"):
+            described(changed(tensors=drop))
+
+    def test_a_layer_that_the_config_does_not_have(self, changed: Any) -> None:
+        def copied(state: dict[str, Any]) -> dict[str, Any]:
+            more = {k.replace("layers.1", "layers.2"): v for k, v in state.items()}
+            return state | {k: v for k, v in more.items() if k.startswith("decoder.0")}
+
+        with pytest.raises(
+            UnsupportedError, match=r"no place for the tensor 'decoder\.0.*layers\.2"
+        ):
+            described(changed(tensors=copied))
+
+    def test_a_quantizer_of_another_width_than_the_towers(self, changed: Any) -> None:
+        full = json.loads((TINY / "config.json").read_text())["quantizer_kwargs"]
+        with pytest.raises(UnsupportedError, match="input_dim is not the encoder's last width"):
+            described(changed({"quantizer_kwargs": {**full, "input_dim": 25}}))
+
+    def test_a_tensor_of_something_else_is_left_out_and_listed(
+        self, changed: Any, tmp_path: Path
+    ) -> None:
+        folder = changed(tensors=lambda s: s | {"optimizer.step": np.ones(3, np.float32)})
+        done = convert(folder, tmp_path / "x.gguf")
+        assert done.manifest.left_out == ("optimizer.step (the model has no place for it)",)
+        assert "optimizer.step" not in read(tmp_path / "x.gguf").by_name
+        with pytest.raises(UnsupportedError, match="no destination") as caught:
+            convert(folder, tmp_path / "x.gguf", options=Options(strict=True))
+        assert caught.value.found == "optimizer.step"
 
     def test_half_a_pair(self, changed: Any) -> None:
         def drop(state: dict[str, Any]) -> dict[str, Any]:
