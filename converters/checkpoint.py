@@ -27,13 +27,7 @@ from converters.probes import probes, speech_samples
 from converters.reference import Reference, explained, reference_for
 from converters.replay import Replay
 from converters.sources.source import Source
-from graphtools.errors import (
-    Error,
-    MissingDependencyError,
-    UnprovenError,
-    UnsupportedError,
-    about,
-)
+from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
 from graphtools.tensors import Array, WeightNorm, widened
 
 __all__ = ["MIN_COSINE", "CheckpointProof", "Described", "Level", "describe_checkpoint", "prove"]
@@ -147,7 +141,7 @@ def describe_checkpoint(
     (chosen,) = found
     assert chosen.describe_checkpoint is not None  # those that claim can describe
     builder = CheckpointBuilder(source, chosen.all_rows, options)
-    with about(source.path):
+    with Error.about(source.path):
         chosen.describe_checkpoint(builder)
     order = {row.key: i for i, row in enumerate(chosen.all_rows)}
     notes = [*builder.notes, *([chosen.licence] if chosen.licence else [])]
@@ -159,7 +153,7 @@ def describe_checkpoint(
         left_out=tuple(f"{k} ({why})" for k, why in builder.left_out.items()),
         notes=tuple(notes),
     )
-    with about(source.path):
+    with Error.about(source.path):
         chosen.restore(manifest)
     if options.strict and builder.unplaced:
         raise UnsupportedError(
