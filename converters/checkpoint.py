@@ -28,13 +28,7 @@ from converters.reference import Reference, explained, reference_for
 from converters.replay import Replay
 from converters.sources.source import Source
 from converters.stream import Written, same
-from graphtools.errors import (
-    Error,
-    MissingDependencyError,
-    UnprovenError,
-    UnsupportedError,
-    about,
-)
+from graphtools.errors import Error, MissingDependencyError, UnprovenError, UnsupportedError
 from graphtools.tensors import Array, LazyTensor, WeightNorm, widened
 
 __all__ = ["MIN_COSINE", "CheckpointProof", "Described", "Level", "describe_checkpoint", "prove"]
@@ -154,7 +148,7 @@ def describe_checkpoint(
     (chosen,) = found
     assert chosen.describe_checkpoint is not None  # those that claim can describe
     builder = CheckpointBuilder(source, chosen.all_rows, options)
-    with about(source.path):
+    with Error.about(source.path):
         chosen.describe_checkpoint(builder)
     order = {row.key: i for i, row in enumerate(chosen.all_rows)}
     notes = [*builder.notes, *([chosen.licence] if chosen.licence else [])]
@@ -166,7 +160,7 @@ def describe_checkpoint(
         left_out=tuple(f"{k} ({why})" for k, why in builder.left_out.items()),
         notes=tuple(notes),
     )
-    with about(source.path):
+    with Error.about(source.path):
         chosen.restore(manifest)
     if options.strict and builder.unplaced:
         raise UnsupportedError(

@@ -16,7 +16,7 @@ from converters.audio import read_audio
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Manifest
 from converters.network import Network
-from graphtools.errors import UnsupportedError, UsageError, about
+from graphtools.errors import Error, UnsupportedError, UsageError
 from graphtools.match import Role
 from graphtools.numpy_ops import NumpyOps
 from graphtools.onnx_edit import SegmentRule
@@ -65,7 +65,7 @@ def replay(path: Path | str, values: Array) -> ReplayResult:
     Raises:
         UnsupportedError: the file is none of ours, or the input does not fit.
     """
-    with about(path):
+    with Error.about(path):
         network = Replay.of(gguf_file.read(path))
     if network.arch.inverse is not None:
         return _codec_replay(network.manifest, values)
@@ -107,7 +107,7 @@ def audio_input(gguf: Path | str, audio: Path | str) -> Array:
     Raises:
         UnsupportedError: the clip has another rate or more channels.
     """
-    with about(gguf):
+    with Error.about(gguf):
         network = Replay.of(gguf_file.read(gguf))
     if network.arch.inverse is not None:
         from converters.codec import codec_of

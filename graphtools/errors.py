@@ -28,7 +28,6 @@ __all__ = [
     "UnprovenError",
     "UnsupportedError",
     "UsageError",
-    "about",
 ]
 
 
@@ -62,6 +61,16 @@ class Error(Exception):
         self.found = found
         self.todo = todo
 
+    @staticmethod
+    @contextlib.contextmanager
+    def about(file: Path | str) -> Iterator[None]:
+        """Errors that are raised inside are about ``file``, where they name none themselves."""
+        try:
+            yield
+        except Error as error:
+            error.file = error.file or str(file)
+            raise
+
     def fields(self) -> dict[str, str]:
         """The non-empty fields in reading order, for printing and for ``--json``."""
         pairs = [
@@ -79,16 +88,6 @@ class Error(Exception):
             value if label == "error" else f"  {label}: {value}"
             for label, value in self.fields().items()
         )
-
-
-@contextlib.contextmanager
-def about(file: Path | str) -> Iterator[None]:
-    """Errors that are raised inside are about ``file``, where they do not name one themselves."""
-    try:
-        yield
-    except Error as error:
-        error.file = error.file or str(file)
-        raise
 
 
 class UsageError(Error):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from graphtools import errors
-from graphtools.errors import Error
+from graphtools.errors import Error, UsageError
 
 
 def test_the_tree_drawn_in_the_docstring_is_the_tree_of_classes() -> None:
@@ -46,3 +48,13 @@ def test_as_text_the_cause_comes_first_and_every_field_has_a_line() -> None:
     error = Error("broken", where='node 3 (Conv) -> "x"', todo="mend it")
     assert str(error) == 'broken\n  where: node 3 (Conv) -> "x"\n  to do: mend it'
     assert str(Error("broken")) == "broken"
+
+
+def test_the_file_is_added_where_an_error_names_none() -> None:
+    with pytest.raises(UsageError) as caught, Error.about(Path("outer")), Error.about("inner"):
+        raise UsageError("wrong")
+    assert caught.value.file == "inner"
+    assert "file: inner" in str(caught.value)
+    with pytest.raises(UsageError) as caught, Error.about("outer"):
+        raise UsageError("wrong", file="its own")
+    assert caught.value.file == "its own"

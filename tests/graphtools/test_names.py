@@ -6,7 +6,7 @@ import pytest
 
 from graphtools.errors import UnsupportedError
 from graphtools.match import Role
-from graphtools.names import SUFFIXES, bind_names
+from graphtools.names import SUFFIXES, bind_names, require_ranks
 from graphtools.ops import Ops, X
 from graphtools.trace import trace
 
@@ -61,6 +61,40 @@ def test_a_bias_of_a_convolution_or_a_linear_layer_may_be_missing() -> None:
     bound = bind_names(trace(forward), without("head.bias"))
     assert ("head", "bias") not in bound
     assert ("a.conv", "bias") not in bound
+
+
+@pytest.mark.parametrize(
+    ("without_bias", "missing"),
+    [((), "a.conv.bias"), (("head",), "a.conv.bias"), (("a.conv",), "head.bias")],
+)
+def test_where_it_is_known_which_layers_have_a_bias_a_lost_one_is_named(
+    without_bias: tuple[str, ...], missing: str
+) -> None:
+    names = without("head.bias")
+    with pytest.raises(UnsupportedError, match=f"no tensor '{missing}'"):
+        bind_names(trace(forward), names, without_bias=without_bias)
+    assert bind_names(trace(forward), names, without_bias=("a.conv", "head"))
+
+
+SHAPES = {
+    **dict.fromkeys(NAMES, (4,)),
+    "a.conv.weight": (4, 2, 3),
+    "head.weight": (5, 4),
+}
+
+
+def test_tensors_with_the_axes_of_their_places_pass() -> None:
+    template = trace(forward)
+    require_ranks(template, bind_names(template, SHAPES), SHAPES)
+
+
+@pytest.mark.parametrize("shape", [(), (4, 4, 4, 4)])
+@pytest.mark.parametrize("name", [n for n in NAMES if "num_batches" not in n])
+def test_a_tensor_with_more_or_fewer_axes_is_named(name: str, shape: tuple[int, ...]) -> None:
+    template, shapes = trace(forward), {**SHAPES, name: shape}
+    with pytest.raises(UnsupportedError, match=f"'{name}' has another number of axes") as caught:
+        require_ranks(template, bind_names(template, shapes), shapes)
+    assert caught.value.found == f"shape {list(shape)}"
 
 
 def test_a_weight_norm_pair_stands_for_the_weight() -> None:

@@ -133,6 +133,20 @@ class TestCommands:
         online("convert", *options, "--output", "x.gguf", code=0)
         assert hub.asked == {"wav2vec2.fp32.safetensors", *CONFIGS}
 
+    @pytest.mark.parametrize("command", ["convert", "inspect"])
+    def test_a_checkpoint_in_a_folder_of_a_repository_comes_with_its_own_configuration(
+        self, command: str, made: Any, hub: Any, online: Make
+    ) -> None:
+        repo = hub.add("owner/model", made.wav2vec2("emotion", {"shards": 3}).folder)
+        repo.files |= {f"emotion/{name}": repo.files.pop(name) for name in [*repo.files]}
+        repo.files["config.json"] = b"{}"
+        file = ("--file", "emotion/model.safetensors.index.json")
+        options = ("--model", "owner/model", "--output", "x.gguf", "--verify", "none")
+        online(command, *(options if command == "convert" else ("owner/model",)), *file, code=0)
+        index = "model.safetensors.index.json"
+        needed = {index, *shards("model", "safetensors"), *CONFIGS}
+        assert hub.asked == {f"emotion/{name}" for name in needed}
+
     def test_weights_and_onnx_in_one_repository_are_not_guessed_between(
         self, made: Any, hub: Any, online: Make
     ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import torch
 
 from converters.archs.wav2vec2 import stored_name
 from converters.checkpoint import describe_checkpoint
+from converters.emit import emit
+from converters.replay import Replay, replay
 from converters.sources.source import Source
 from fixtures import catalog
 from graphtools.errors import UnsupportedError
@@ -431,6 +435,39 @@ class TestTensors:
         refused(reweighted(made.ecapa(), reshape), "error: ")
 
 
+class TestFile:
+    """A GGUF that lost something: what `replay` reads is no more trusted than a checkpoint."""
+
+    @pytest.mark.parametrize("arch", ["ecapa_tdnn", "wav2vec2_emotion", "wav2vec2_age_gender"])
+    def test_without_a_key_or_a_tensor_is_understood_or_refused(self, arch: str, made: Any) -> None:
+        manifest = made.named(arch).described().manifest
+        fewer = [
+            *(replace(manifest, entries=_without(manifest.entries, e)) for e in manifest.entries),
+            *(replace(manifest, tensors=_without(manifest.tensors, t)) for t in manifest.tensors),
+        ]
+        refused = 0
+        for damaged in fewer:
+            with contextlib.suppress(UnsupportedError):
+                Replay.of(damaged)
+                continue
+            refused += 1
+        assert refused > len(manifest.tensors) - 5
+
+    def test_names_itself(self, made: Any, tmp_path: Path) -> None:
+        manifest = made.wav2vec2("emotion").described().manifest
+        path = tmp_path / "x.gguf"
+        rest = _without(manifest.tensors, manifest.by_name["classifier.weight"])
+        with emit(replace(manifest, tensors=rest), path):
+            pass
+        with pytest.raises(UnsupportedError, match=r"no tensor 'classifier\.weight'") as caught:
+            replay(path, np.zeros(5000))
+        assert caught.value.file == str(path)
+
+
+def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    return tuple(other for other in items if other is not item)
+
+
 class TestEcapa:
     def test_an_even_kernel(self, made: Any, refused: Make) -> None:
         network = made.ecapa(channels=(32, 32, 32, 96), kernels=(4, 3, 3, 1))
@@ -577,6 +614,11 @@ class TestHyperparams:
             "note: no hyperparams.yaml says the dilations: [1, 2, 3, 4, 1] are assumed" in ran.out
         )
 
+    def test_that_are_not_yaml_are_refused(self, made: Any, copied: Make, refused: Make) -> None:
+        folder = copied(made.ecapa())
+        (folder / "hyperparams.yaml").write_text("dilations: [1, 3")
+        assert "hyperparams.yaml" in refused(folder, "the file is not YAML")
+
     @pytest.mark.parametrize("command", ["convert", "inspect", "baseline"])
     def test_are_never_executed(
         self, command: str, made: Any, copied: Make, graphtools: Make, tmp_path: Path
@@ -668,6 +710,25 @@ class TestStrict:
         for network in (made.ecapa(normalizer=False), made.wav2vec2("emotion")):
             options = ("--output", "x.gguf", "--strict")
             invoke("convert", "--model", network.folder, *options, code=0)
+
+    def test_the_normalisers_state_is_known_to_have_no_place(
+        self, made: Any, copied: Make, invoke: Make
+    ) -> None:
+        """Every SpeechBrain folder has it: counters and dicts beside the mean and deviation."""
+        folder, name = copied(made.ecapa()), "mean_var_norm_emb.ckpt"
+        dicts = {f"spk_dict_{part}": {} for part in ("mean", "std", "count")}
+        torch.save({**torch.load(folder / name, weights_only=True), **dicts}, folder / name)
+        options = ("--output", "x.gguf", "--strict", "--verify", "none", "--json")
+        ran = invoke("convert", "--model", folder, *options, code=0)
+        for entry in ("count (int", *(f"{name} (dict" for name in dicts)):
+            assert f"mean_var_norm_emb.{entry}, not a tensor)" in ran.json["left_out"]
+
+    def test_an_entry_of_the_normaliser_that_nobody_knows_is_an_error(
+        self, made: Any, copied: Make, refused: Make
+    ) -> None:
+        folder, name = copied(made.ecapa()), "mean_var_norm_emb.ckpt"
+        torch.save({**torch.load(folder / name, weights_only=True), "more": [1]}, folder / name)
+        assert "mean_var_norm_emb.more" in refused(folder, "no destination", "--strict")
 
     def test_an_entry_without_a_place_is_an_error(
         self, made: Any, reweighted: Make, invoke: Make, refused: Make

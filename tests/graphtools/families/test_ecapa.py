@@ -66,6 +66,28 @@ def test_what_does_not_fit_is_refused(change: dict[str, tuple[int, ...] | None],
     assert caught.value.found
 
 
+@pytest.mark.parametrize("lost", ["res2net_block.blocks.2", "shortcut"])
+def test_a_module_that_lost_its_weight_is_still_there(lost: str) -> None:
+    """Its bias shows it, so that the weight is what is missing and not the module."""
+    whole = shapes(shortcut=1)
+    given = whole | {f"blocks.1.{lost}.conv.bias": (8,)}
+    given = {n: s for n, s in given.items() if n.removeprefix("blocks.1.") != f"{lost}.conv.weight"}
+    assert config_of(given) == config_of(whole)
+
+
+def test_a_block_that_lost_its_first_weight_is_still_there() -> None:
+    given = shapes() | {"blocks.1.tdnn1.conv.conv.bias": (8,)}
+    del given["blocks.1.tdnn1.conv.conv.weight"]
+    with pytest.raises(UnsupportedError, match=r"blocks\.1\.tdnn1\.conv\.conv\.weight"):
+        config_of(given)
+
+
+def test_a_block_that_is_missing_between_others_is_not_passed_over() -> None:
+    given = {name: shape for name, shape in shapes().items() if not name.startswith("blocks.2.")}
+    with pytest.raises(UnsupportedError):
+        config_of(given)
+
+
 def test_slots_are_the_checkpoints_module_paths_and_every_tensor_is_used() -> None:
     given = shapes(shortcut=2)
     names = [n for n in given if n.endswith("conv.weight")]
