@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from converters.archs.arch import StageRow
 from converters.archs.checkpoint import BY_USER, Options
 from converters.checkpoint import describe_checkpoint
 from converters.sources.source import Source
@@ -30,6 +31,7 @@ class CheckpointReport:
 
     Attributes:
         arch: None when it is of no known architecture.
+        stages: of a network whose stages are keys.
         facts: what is known of it, by label; the reason where it cannot be converted.
     """
 
@@ -37,6 +39,7 @@ class CheckpointReport:
     arch: str | None
     facts: dict[str, str]
     tensors: tuple[TensorRow, ...]
+    stages: tuple[StageRow, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -75,4 +78,7 @@ def inspect_checkpoint(source: Source, model: str) -> CheckpointReport:
         rows.append(TensorRow(module, name, tensor.shape, tensor.dtype.label, fate))
     for name, what in source.skipped.items():
         rows.append(TensorRow("", name, (), what, "left out: not a tensor"))
-    return CheckpointReport(model, arch, facts, tuple(rows))
+    stages: tuple[StageRow, ...] = ()
+    if described is not None and described.arch.stages is not None:
+        stages = tuple(described.arch.stages(described.manifest))
+    return CheckpointReport(model, arch, facts, tuple(rows), stages)

@@ -11,7 +11,16 @@ from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
 
-__all__ = ["Arch"]
+__all__ = ["Arch", "StageRow"]
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A stage of a network for people: what its keys say of it, by column."""
+
+    name: str
+    values: Mapping[str, int | float | str]
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Arch:
         architecture: ``general.architecture`` of the file.
         optional_rows: keys that only some models have.
         inverse: the way back from outputs to inputs, for codecs.
+        stages: the table that ``inspect`` shows of a network whose stages are keys.
     """
 
     name: str
@@ -50,6 +60,7 @@ class Arch:
     architecture: str = "voicedetect"
     optional_rows: tuple[Row, ...] = ()
     inverse: Callable[[Manifest], Network] | None = None
+    stages: Callable[[Manifest], list[StageRow]] | None = None
 
     @property
     def all_rows(self) -> tuple[Row, ...]:

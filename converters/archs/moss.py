@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from converters.archs.arch import Arch
+from converters.archs.arch import Arch, StageRow
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.archs.moss_stages import (
     ARRAYS,
@@ -145,8 +145,8 @@ def _channels(b: CheckpointBuilder, config: Mapping[str, Any]) -> int:
     return 2
 
 
-def _restore(m: Manifest, direction: str) -> Network:
-    """One direction's configuration and names, from the keys."""
+def _towers(m: Manifest) -> tuple[list[Stage], list[Stage]]:
+    """The stages of encoder and decoder, from the keys."""
     rate = float(m.get(f"{_P}.sample_rate", "u32"))
     channels = m.get(f"{_P}.channels", "u32") if f"{_P}.channels" in m.by_key else 1
     seconds = m.get(f"{_P}.context_seconds", "f32")
@@ -161,7 +161,12 @@ def _restore(m: Manifest, direction: str) -> Network:
             raise UnsupportedError(f"a patch stage of {tower} has no size")
     encoder = stage_table(arrays["enc"], "enc", rate * channels, seconds)
     last = math.prod(stage.patch for stage in encoder if stage.kind == 0)
-    decoder = stage_table(arrays["dec"], "dec", rate * channels / last, seconds)
+    return encoder, stage_table(arrays["dec"], "dec", rate * channels / last, seconds)
+
+
+def _restore(m: Manifest, direction: str) -> Network:
+    """One direction's configuration and names, from the keys."""
+    encoder, decoder = _towers(m)
     stages = tuple(
         _family_stage(stage) for stage in (encoder if direction == "encode" else decoder)
     )
@@ -174,6 +179,29 @@ def _restore(m: Manifest, direction: str) -> Network:
     )
     family = FAMILIES[moss.NAME]
     return Network(family, cfg, bind_names(family.template(cfg), names), constants={})
+
+
+def _stages(m: Manifest) -> list[StageRow]:
+    """Both towers stage by stage, and the quantizer between them."""
+    encoder, decoder = _towers(m)
+    rows = [_row(m, f"encoder.{stage.index}", stage) for stage in encoder]
+    rows.append(_row(m, "quantizer", None))
+    return [*rows, *(_row(m, f"decoder.{stage.index}", stage) for stage in decoder)]
+
+
+def _row(m: Manifest, name: str, stage: Stage | None) -> StageRow:
+    values: dict[str, int | float | str]
+    if stage is None:
+        books = m.get(f"{_P}.num_quantizers", "u32"), m.get(f"{_P}.codebook_size", "u32")
+        values = {"kind": f"{books[0]} codebooks of {books[1]}"}
+    elif stage.kind == 0:
+        values = {"kind": "patch", "patch": stage.patch, "rate": stage.rate}
+    else:
+        values = {"kind": "transformer", "in": stage.in_dim, "d_model": stage.d_model}
+        values |= {"heads": stage.n_heads, "layers": stage.n_layers, "ff": stage.d_ff}
+        values |= {"out": stage.out_dim, "rate": stage.rate, "window": stage.window}
+    size = sum(t.size for t in m.tensors if t.name.startswith(f"{name}."))
+    return StageRow(name, values, size)
 
 
 def _family_stage(s: Stage) -> moss.Patch | moss.Transformer:
@@ -194,5 +222,6 @@ ARCH = Arch(
     optional_rows=_STEREO_ROWS,
     inverse=lambda m: _restore(m, "decode"),
     tested="the published model code (a small checkpoint with its latent, codes and audio)",
+    stages=_stages,
     space="any stages of patches and causal rotary transformers, one or two interleaved channels",
 )

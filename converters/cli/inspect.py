@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from converters.cli.output import console, json_option, print_json, table
 
 if TYPE_CHECKING:
+    from converters.archs.arch import StageRow
     from converters.manifest import Manifest
     from converters.sources.source import Source
     from graphtools.report import OnnxReport
@@ -77,10 +79,28 @@ def _show_checkpoint(source: Source, model: str, as_json: bool) -> None:
     out = console()
     out.print(f"{found.model}: {found.arch or 'no known architecture'}")
     for label, text in found.facts.items():
-        out.print(f"  {label}: {text}")
+        out.print(f"  {label}: {_clipped(text)}")
     out.print()
+    _print_stages(found.stages)
     rows = [(t.module, t.name, list(t.shape), t.dtype, t.fate) for t in found.tensors]
     table("Tensors", ("module", "tensor", "shape", "dtype", "in the GGUF"), rows)
+
+
+def _print_stages(stages: Sequence[StageRow]) -> None:
+    if not stages:
+        return
+    columns = ("kind", "patch", "in", "d_model", "heads", "layers", "ff", "out", "rate", "window")
+    rows = [
+        (
+            stage.name,
+            *(_short(stage.values.get(column, "")).strip("'") for column in columns),
+            f"{stage.parameters:,}",
+            f"{4 * stage.parameters:,}",
+        )
+        for stage in stages
+    ]
+    table("Stages", ("stage", *columns, "parameters", "bytes"), rows)
+    console().print()
 
 
 def _print_onnx(found: OnnxReport) -> None:
@@ -126,6 +146,11 @@ def _print_manifest(manifest: Manifest) -> None:
         [(e.key, e.type, _short(e.value), meanings.get(e.key, "")) for e in manifest.entries],
     )
     console().print()
+    from converters.archs import ARCHS
+
+    for arch in ARCHS:
+        if arch.stages is not None and arch.architecture == manifest.architecture:
+            _print_stages(arch.stages(manifest))
     table(
         f"{len(manifest.tensors)} tensors",
         ("tensor", "shape", "dtype"),
@@ -139,7 +164,12 @@ def _short(value: object) -> str:
         return f"[{head}, ... {len(value)} in all]"
     if isinstance(value, float):
         return f"{value:g}"
-    return str(list(value)) if isinstance(value, tuple) else repr(value)
+    return _clipped(str(list(value)) if isinstance(value, tuple) else repr(value))
+
+
+def _clipped(text: str) -> str:
+    """Long texts by their begin and end; ``--json`` has all of them."""
+    return text if len(text) <= 160 else f"{text[:90]} ... {text[-50:]}"
 
 
 def _meanings(manifest: Manifest) -> dict[str, str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from converters.archs.checkpoint import Options
 from converters.archs.moss_stages import stage_table
 from converters.baseline import baseline
-from converters.checkpoint import describe_checkpoint
+from converters.checkpoint import describe_checkpoint, prove
 from converters.codec import codec_of
 from converters.convert import convert
 from converters.gguf_file import read
@@ -266,3 +270,100 @@ def test_a_baseline_holds_both_directions(tmp_path: Path, expected: Any) -> None
     assert codes.dtype.label == "i32"
     assert (codes.read() == expected["codes"]).all()
     assert {"encoder.0", "latent", "codes_margin", "dequantized", "decoded"} <= set(written.by_name)
+
+
+class TestInspect:
+    COLUMNS = (
+        "stage", "kind", "patch", "in", "d_model", "heads", "layers", "ff", "out", "rate", "window",
+        "parameters", "bytes",
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("what", ["checkpoint", "gguf"])
+    def test_shows_both_towers_stage_by_stage(self, graphtools: Any, gguf: Path, what: str) -> None:
+        shown = graphtools("inspect", TINY if what == "checkpoint" else gguf, code=0).out
+        lines = shown.splitlines()
+        (head,) = (i for i, line in enumerate(lines) if line.split() == list(self.COLUMNS))
+        rows = [line.split() for line in lines[head + 1 : head + 14]]
+        assert [row[0] for row in rows] == [
+            *(f"encoder.{i}" for i in range(6)), "quantizer", *(f"decoder.{i}" for i in range(6))
+        ]  # fmt: skip
+        assert rows[0][1:] == ["patch", "8", "1600", "0", "0"]
+        # in 8, d_model 16, 2 heads, 2 layers, ff 32, out 12, 200 positions a second, 0.25 s.
+        assert rows[1][1:] == [
+            "transformer", "8", "16", "2", "2", "32", "12", "200", "50", "4,608", "18,432"
+        ]  # fmt: skip
+        assert "codebooks of 64" in " ".join(rows[6])
+        stored = read(gguf)
+        total = sum(int(row[-2].replace(",", "")) for row in rows)
+        assert total == sum(t.size for t in stored.tensors)
+
+    def test_long_values_are_clipped_but_not_in_json(self, graphtools: Any) -> None:
+        shown = graphtools("inspect", TINY, code=0).out
+        assert " ... " in shown
+        assert max(map(len, shown.splitlines())) < 250
+        facts = graphtools("inspect", TINY, "--json", code=0).json["facts"]
+        assert "PatchedPretransform" in facts["moss.at.decoder_kwargs"]
+        assert " ... " not in facts["moss.at.decoder_kwargs"]
+
+
+class TestVerify:
+    def test_small_checkpoints_are_read_back_whole(self, tmp_path: Path) -> None:
+        done = convert(TINY, tmp_path / "x.gguf")
+        assert done.to_json()["proof"]["sampled"] is False
+
+    def test_a_sample_says_so(self, graphtools: Any, tmp_path: Path) -> None:
+        ran = graphtools(
+            "convert", "--model", TINY, "--output", "x.gguf", "--verify", "sample", code=0
+        )
+        assert "144 tensors equal their sources (first, middle and last block of each)" in ran.out
+        proof = json.loads((tmp_path / "x.gguf.proof.json").read_text())
+        assert (proof["sampled"], proof["level"], proof["proven"]) == (True, "ci", True)
+
+    def test_large_checkpoints_are_sampled_by_default(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from converters import convert as module
+
+        monkeypatch.setattr(module, "_SAMPLE_ABOVE", 200_000)
+        done = convert(TINY, tmp_path / "x.gguf")
+        assert done.to_json()["proof"]["sampled"] is True
+        done = convert(TINY, tmp_path / "x.gguf", verify="full")
+        assert done.to_json()["proof"]["sampled"] is False
+
+    @pytest.mark.parametrize("sample", [True, False])
+    def test_values_of_another_tensor_are_noticed(
+        self, gguf: Path, written: Any, tmp_path: Path, sample: bool
+    ) -> None:
+        described_ = describe_checkpoint(open_source(TINY), "m")
+        manifest = described_.manifest
+        names = ["encoder.1.transformer.layers.0.norm1.weight",
+                 "encoder.1.transformer.layers.1.norm1.weight"]  # fmt: skip
+        first, second = (manifest.by_name[name] for name in names)
+        swapped = {first.name: second, second.name: first}
+        tensors = tuple(swapped.get(t.name, t).named(t.name) for t in manifest.tensors)
+        path = written(replace(manifest, tensors=tensors), tmp_path / "x.gguf")
+        proof = prove(path, described_, sample=sample)
+        assert not proof
+        assert names[0] in str(proof.failures[0]) or names[1] in str(proof.failures[0])
+
+    def test_progress_counts_the_bytes_of_tensors(self, tmp_path: Path) -> None:
+        told: list[tuple[int, int]] = []
+        convert(TINY, tmp_path / "x.gguf", progress=lambda *pair: told.append(pair))
+        total = sum(4 * t.size for t in read(tmp_path / "x.gguf").tensors)
+        assert told[-1] == (total, total)
+        assert told == sorted(told)
+
+    def test_a_terminal_sees_a_bar_on_stderr(self, tmp_path: Path, environment: Any) -> None:
+        ours, theirs = os.openpty()
+        command = ["convert", "--model", str(TINY), "--output", str(tmp_path / "x.gguf")]
+        done = subprocess.run(
+            [sys.executable, "-c", "from converters.cli import main; main()", *command],
+            env=environment() | {"TERM": "xterm", "COLUMNS": "100"},
+            stdout=subprocess.PIPE, stderr=theirs, check=True,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = os.read(ours, 100_000).decode()
+        os.close(ours)
+        assert "writing" in shown
+        assert "B/s" in shown or "?" in shown
+        assert b"writing" not in done.stdout
