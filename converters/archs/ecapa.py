@@ -10,7 +10,7 @@ from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
 from converters.network import Network
 from converters.schema import Row
-from converters.sources.yaml_file import values_of
+from converters.sources.yaml_text import values_of
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, ecapa
 from graphtools.names import bind_names, require_ranks
@@ -59,8 +59,9 @@ def _network(shapes: Mapping[str, tuple[int, ...]]) -> Network:
     """The network that the tensors make up; every layer of the library's class has its bias."""
     family = FAMILIES[ecapa.NAME]
     cfg = ecapa.config_of(shapes)
-    names = bind_names(family.template(cfg), shapes, without_bias=())
-    require_ranks(family.template(cfg), names, shapes)
+    template = family.template(cfg)
+    names = bind_names(template, shapes, without_bias=())
+    require_ranks(template, names, shapes)
     return Network(family, cfg, names, constants={"bn.eps": ecapa.BN_EPS})
 
 
@@ -101,9 +102,9 @@ def _require_in_space(b: CheckpointBuilder, cfg: ecapa.Config) -> None:
         )
     # Values of hyperparams.yaml that change the forward and show in no tensor.
     wanted = str([1, *range(2, cfg.n_blocks + 1), 1])
-    file = b.source.beside("hyperparams.yaml")
-    said = {} if file is None else values_of(file, "dilations", "activation")
-    dilations, activations = said.get("dilations", []), said.get("activation", [])
+    text = b.source.text("hyperparams.yaml") or ""
+    said = values_of("hyperparams.yaml", text, "dilations", "activation")
+    dilations, activations = said["dilations"], said["activation"]
     # Wherever they stand: a value somewhere else may be the one that is referred to.
     if {*dilations} - {wanted} or {*activations} - {_RELU}:
         raise UnsupportedError(

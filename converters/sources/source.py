@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from converters.sources import safetensors_file, torch_file
-from graphtools.errors import NotAModelError, UnsupportedError, UsageError
+from graphtools.errors import NotAModelError, StorageError, UnsupportedError, UsageError
 from graphtools.tensors import LazyTensor
 
 __all__ = [
@@ -80,11 +80,22 @@ class Source:
         Raises:
             NotAModelError: the file is there and is not a JSON object.
         """
-        file = self.beside(name)
+        file = self._beside(name)
         return None if file is None else json_object(file)
 
-    def beside(self, name: str) -> Path | None:
-        """A file beside the weights; None where there is none of that name."""
+    def text(self, name: str) -> str | None:
+        """A text file beside the weights, as far as it is UTF-8; None where there is none.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        file = self._beside(name)
+        try:
+            return None if file is None else file.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise StorageError(f"cannot read: {error.strerror or error}", file=file) from error
+
+    def _beside(self, name: str) -> Path | None:
         folder = self.path if self.path.is_dir() else self.path.parent
         file = folder / name
         return file if file.is_file() else None

@@ -1,4 +1,4 @@
-"""What a YAML file says, without becoming it.
+"""What a YAML text says, without becoming it.
 
 SpeechBrain's YAML makes objects and runs code when it is loaded. Here it is parsed into nodes and
 no further: nothing is constructed, and a value is the text that spells it.
@@ -7,10 +7,9 @@ no further: nothing is constructed, and a value is the text that spells it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphtools.errors import NotAModelError, StorageError
+from graphtools.errors import NotAModelError
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -18,26 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["values_of"]
 
 
-def values_of(file: Path, *keys: str) -> dict[str, list[str]]:
-    """The values that each key is given, wherever in the file it stands.
+def values_of(name: str, text: str, *keys: str) -> dict[str, list[str]]:
+    """The values that each key is given, wherever in the text it stands.
+
+    Args:
+        name: what the text is called, for errors.
 
     Returns:
         For each key its values as YAML on one line, e.g. ``[1, 2]`` or ``!ref <a>``.
 
     Raises:
-        NotAModelError: the file is not YAML.
-        StorageError: it cannot be read.
+        NotAModelError: it is not YAML.
     """
     import yaml
 
     try:
-        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise StorageError(f"cannot read: {error.strerror or error}", file=file) from error
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise NotAModelError(
-            "the file is not YAML",
-            file=file,
+            f"{name} is not YAML",
             found=" ".join(str(error).split())[:200],
             todo="use the file that was published with these weights",
         ) from error
