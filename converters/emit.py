@@ -19,7 +19,7 @@ import numpy as np
 
 from converters import gguf_file, stream
 from converters.manifest import Manifest, is_utf8, require_value
-from converters.stream import Progress, Written
+from converters.stream import Progress
 from graphtools.errors import StorageError, UnsupportedError, UsageError
 from graphtools.tensors import DType
 
@@ -61,7 +61,8 @@ def emit(
     """
     _require_storable(manifest)
     with replacing(output, manifest.size) as temp:
-        _require_same(manifest, temp, _write(manifest, temp, progress), sample)
+        _write(manifest, temp, progress)
+        _require_same(manifest, temp, sample)
         yield temp
 
 
@@ -190,7 +191,7 @@ def _require_storable(manifest: Manifest) -> None:
             )
 
 
-def _write(manifest: Manifest, path: Path, progress: Progress | None) -> list[Written]:
+def _write(manifest: Manifest, path: Path, progress: Progress | None) -> None:
     """Write the file: keys and places with gguf's writer, then the tensors one by one."""
     from gguf import GGUFValueType, GGUFWriter
 
@@ -211,10 +212,10 @@ def _write(manifest: Manifest, path: Path, progress: Progress | None) -> list[Wr
         writer.write_ti_data_to_file()
     finally:
         writer.close()
-    return stream.append(path, manifest.tensors, writer.data_alignment, progress)
+    stream.append(path, manifest.tensors, writer.data_alignment, progress)
 
 
-def _require_same(manifest: Manifest, path: Path, written: list[Written], sample: bool) -> None:
+def _require_same(manifest: Manifest, path: Path, sample: bool) -> None:
     """Compare the file on disk with the manifest, in everything that a reader sees."""
     back = gguf_file.read(path)
     wanted = {e.key: (e.type, e.value) for e in manifest.entries}
@@ -226,11 +227,11 @@ def _require_same(manifest: Manifest, path: Path, written: list[Written], sample
             raise _differs(path, f"the key {key!r}", wanted.get(key), found.get(key))
     if [t.name for t in back.tensors] != [t.name for t in manifest.tensors]:
         raise _differs(path, "the list of tensors", len(manifest.tensors), len(back.tensors))
-    for tensor, stored, meant in zip(manifest.tensors, back.tensors, written, strict=True):
+    for tensor, stored in zip(manifest.tensors, back.tensors, strict=True):
         dtype = DType.I32 if tensor.dtype is DType.I32 else DType.F32
         if stored.shape != tensor.shape or stored.dtype is not dtype:
             raise _differs(path, f"the tensor {tensor.name!r}", tensor.shape, stored.shape)
-        if not stream.same(stored, meant, sample=sample):
+        if not stream.same(stored, tensor, sample=sample):
             raise _differs(path, f"the bytes of {tensor.name!r}", "those read", "others")
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +20,7 @@ import numpy as np
 from graphtools.errors import NotAModelError
 from graphtools.tensors import DType, FileSpan, LazyTensor, widened
 
-__all__ = ["Progress", "Written", "append", "same"]
+__all__ = ["Progress", "append", "same"]
 
 # Called with the number of bytes that were written since the last call.
 Progress = Callable[[int], None]
@@ -35,23 +34,9 @@ _SAMPLE = 64 << 10
 _NOT_HERE = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 
-@dataclass(frozen=True)
-class Written:
-    """One tensor's bytes as they were when they were written.
-
-    Attributes:
-        span: where they stand in the source, if they were copied from there.
-        checksums: of each block, if they were computed: of all, and of those of a sample.
-    """
-
-    span: FileSpan | None
-    checksums: tuple[int, ...] = ()
-    sampled: tuple[int, ...] = ()
-
-
 def append(
     path: Path, tensors: Iterable[LazyTensor], alignment: int, progress: Progress | None = None
-) -> list[Written]:
+) -> None:
     """Append each tensor to the file at ``path``, padded with zeros to ``alignment``.
 
     Everything is stored as float32 but int32, which stays.
@@ -60,13 +45,12 @@ def append(
         OSError: the disk is full, say.
         NotAModelError: a source ends before its tensor does.
     """
-    done = []
     with ExitStack() as stack:
         out = stack.enter_context(path.open("r+b", buffering=0))
         out.seek(0, os.SEEK_END)
         sources: dict[Path, BinaryIO] = {}
         for tensor in tensors:
-            meant = tensor if tensor.dtype is DType.I32 else widened(tensor)
+            meant = _as_stored(tensor)
             span = meant.span()
             _write(out, bytes(-out.tell() % alignment))
             if span is not None:
@@ -74,54 +58,55 @@ def append(
                     opened = stack.enter_context(span.path.open("rb", buffering=0))
                     sources[span.path] = opened
                 _copy(sources[span.path], out, span, meant.name, progress)
-                done.append(Written(span))
-                continue
-            data = meant.read().reshape(-1).view(np.uint8).data
-            _write(out, data, progress)
-            done.append(
-                Written(
-                    None,
-                    tuple(zlib.crc32(data[at:end]) for at, end in _blocks(len(data), False)),
-                    tuple(zlib.crc32(data[at:end]) for at, end in _blocks(len(data), True)),
-                )
-            )
+            else:
+                _write(out, _bytes_of(meant), progress)
         _write(out, bytes(-out.tell() % alignment))
-    return done
 
 
-def same(stored: LazyTensor, written: Written, *, sample: bool) -> bool:
-    """Whether a tensor of the finished file holds what was written.
+def same(stored: LazyTensor, wanted: LazyTensor, *, sample: bool) -> bool:
+    """Whether a tensor of a written file has the bytes of the tensor that was to be stored.
 
     Args:
         stored: the tensor as the file has it.
-        written: what `append` returned for it.
+        wanted: what was given to `append`; it is read again.
         sample: compare its first, middle and last block only.
     """
-    place = stored.span()
+    meant = _as_stored(wanted)
+    place, source = stored.span(), meant.span()
     assert place is not None  # tensors of a GGUF are plain bytes
-    if written.span is not None and written.span.length != place.length:
-        return False
-    blocks = list(_blocks(place.length, sample))
     with ExitStack() as stack:
         file = stack.enter_context(place.path.open("rb", buffering=0))
-        if written.span is None:
-            wanted = iter(written.sampled if sample else written.checksums)
+        block: Callable[[int, int], bytes]
+        if source is not None:
+            length = source.length
+            other = stack.enter_context(source.path.open("rb", buffering=0))
+            block = partial(_read, other, source.offset)
         else:
-            source = stack.enter_context(written.span.path.open("rb", buffering=0))
-            start = written.span.offset
-            wanted = (zlib.crc32(_read(source, start + at, end - at)) for at, end in blocks)
-        found = (zlib.crc32(_read(file, place.offset + at, end - at)) for at, end in blocks)
-        return all(a == b for a, b in zip(wanted, found, strict=True))
+            data = _bytes_of(meant)
+            length = len(data)
+            block = partial(_copy_of, data)
+        return length == place.length and all(
+            _read(file, place.offset, *at) == block(*at) for at in _blocks(length, sample)
+        )
 
 
 def _blocks(length: int, sample: bool) -> Iterator[tuple[int, int]]:
-    """Begin and end of the blocks that are compared of so many bytes."""
+    """Begin and length of the blocks that are compared of so many bytes."""
     if not sample or length <= 3 * _SAMPLE:
         for at in range(0, length, _BLOCK):
-            yield at, min(at + _BLOCK, length)
+            yield at, min(_BLOCK, length - at)
         return
     for at in (0, (length - _SAMPLE) // 2, length - _SAMPLE):
-        yield at, at + _SAMPLE
+        yield at, _SAMPLE
+
+
+def _as_stored(tensor: LazyTensor) -> LazyTensor:
+    """Everything is stored as float32 but int32, which stays."""
+    return tensor if tensor.dtype is DType.I32 else widened(tensor)
+
+
+def _bytes_of(tensor: LazyTensor) -> memoryview:
+    return tensor.read().reshape(-1).view(np.uint8).data
 
 
 def _copy(
@@ -131,7 +116,7 @@ def _copy(
     while at < end:
         number = _system_copy(source.fileno(), out.fileno(), min(_COPY, end - at), at)
         if number is None:
-            chunk = _read(source, at, min(_BLOCK, end - at))
+            chunk = _read(source, 0, at, min(_BLOCK, end - at))
             _write(out, chunk)
             number = len(chunk)
         if number == 0:
@@ -168,9 +153,14 @@ def _write(out: BinaryIO, data: bytes | memoryview, progress: Progress | None = 
             progress(number)
 
 
-def _read(file: BinaryIO, at: int, number: int) -> bytes:
-    """Up to ``number`` bytes; fewer at the end of the file."""
-    file.seek(at)
+def _copy_of(data: memoryview, at: int, number: int) -> bytes:
+    """A block as bytes, which compare at memory speed; views compare one by one."""
+    return bytes(data[at : at + number])
+
+
+def _read(file: BinaryIO, start: int, at: int, number: int) -> bytes:
+    """Up to ``number`` bytes after ``start + at``; fewer at the end of the file."""
+    file.seek(start + at)
     parts = []
     while number and (part := file.read(number)):
         parts.append(part)

@@ -1,8 +1,8 @@
-"""A model as a networkx graph, and the questions that recovery asks of it.
+"""A model as a graph, and the questions that recovery asks of it.
 
-``Graph.net`` is a MultiDiGraph: a node is a node's index in the file (data: ``node``), an edge
-goes from producer to consumer and is keyed by ``(tensor name, input slot)``. All functions here
-take linear time and none depends on the order of nodes in the file.
+``Graph.net`` is the same as a networkx MultiDiGraph: a node is a node's index in the file (data:
+``node``), an edge goes from producer to consumer and is keyed by ``(tensor name, input slot)``.
+All functions here take linear time and none depends on the order of nodes in the file.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
-
+from graphtools.dominators import immediate_dominators
 from graphtools.model import Model, Node, Subgraph, Value
 from graphtools.tensors import DType, LazyTensor, Reshape, Transpose, Widen
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = [
     "ENTRY",
@@ -55,7 +58,6 @@ class Graph:
     """
 
     model: Model
-    net: nx.MultiDiGraph[int]
     producers: Mapping[str, Node]
     consumers: Mapping[str, tuple[tuple[Node, int], ...]]
 
@@ -75,20 +77,37 @@ class Graph:
         return self.model.outputs
 
     @cached_property
+    def net(self) -> nx.MultiDiGraph[int]:
+        """The nodes by index, with an edge for every read.
+
+        For questions that are not asked here: no command waits for networkx to be imported.
+        """
+        import networkx as nx
+
+        net: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+        net.add_nodes_from((node.index, {"node": node}) for node in self.model.nodes)
+        net.add_edges_from(
+            (self.producers[name].index, node.index, (name, slot))
+            for name, reads in self.consumers.items()
+            if name in self.producers
+            for node, slot in reads
+        )
+        return net
+
+    @cached_property
     def dominators(self) -> Mapping[int, int]:
         """Immediate dominator of every node that input *data* reaches, from `ENTRY`.
 
         Edges out of Shape and Size are left out: other exporters compute every shape from the
         graph's input, which would make the input the dominator of everything.
         """
-        data: nx.DiGraph[int] = nx.DiGraph()
-        data.add_node(ENTRY)
+        after: dict[int, list[int]] = {ENTRY: []}
         for value in self.model.inputs:
-            data.add_edges_from((ENTRY, node.index) for node, _ in self.consumers[value.name])
-        nodes = self.model.nodes
-        data.add_edges_from((u, v) for u, v in self.net.edges() if nodes[u].op not in _SHAPE_ONLY)
-        found: dict[int, int] = nx.immediate_dominators(data, ENTRY)
-        return {node: above for node, above in found.items() if node != ENTRY}
+            after[ENTRY] += [node.index for node, _ in self.consumers[value.name]]
+        for node in self.model.nodes:
+            outputs = () if node.op in _SHAPE_ONLY else filter(None, node.outputs)
+            after[node.index] = [r.index for name in outputs for r, _ in self.consumers[name]]
+        return immediate_dominators(after, ENTRY)
 
 
 @dataclass(frozen=True)
@@ -108,8 +127,6 @@ class Region:
 
 def build(model: Model) -> Graph:
     """The graph of a checked model (see `graphtools.onnx_file.load`)."""
-    net: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-    net.add_nodes_from((node.index, {"node": node}) for node in model.nodes)
     producers = {o: node for node in model.nodes for o in node.outputs if o}
     readers: dict[str, list[tuple[Node, int]]] = {
         name: [] for name in (*producers, *model.constants, *(v.name for v in model.inputs))
@@ -121,9 +138,7 @@ def build(model: Model) -> Graph:
                 reads += [(name, -1) for name in value.reads if name in readers]
         for name, slot in reads:
             readers[name].append((node, slot))
-            if name in producers:
-                net.add_edge(producers[name].index, node.index, (name, slot))
-    return Graph(model, net, producers, {name: tuple(r) for name, r in readers.items()})
+    return Graph(model, producers, {name: tuple(r) for name, r in readers.items()})
 
 
 def see(graph: Graph, tensor: str) -> str:

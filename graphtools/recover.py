@@ -67,7 +67,7 @@ def recover(graph: Graph) -> Recovered | NearMiss:
         MissError: more than one reading binds, so that the file's meaning is ambiguous.
     """
     found: list[Recovered] = []
-    nearest: NearMiss | None = None
+    misses: list[NearMiss] = []
     ends_of = [tuple(ends(graph, value.name)) for value in graph.outputs]
     for family in FAMILIES.values():
         for config in dict.fromkeys(family.guess(graph) if family.guess else ()):
@@ -76,8 +76,8 @@ def recover(graph: Graph) -> Recovered | NearMiss:
                 result = unify(template, graph, tensor)
                 if isinstance(result, Binding):
                     found.append(Recovered(graph, family, config, result))
-                elif nearest is None or result.agreed > nearest.miss.agreed:
-                    nearest = NearMiss(family, config, result)
+                else:
+                    misses.append(NearMiss(family, config, result))
     bound = {r.binding.output for r in found}
     past = {end for group in ends_of if group[0] in bound for end in group[1:]}
     found = [r for r in found if r.binding.output not in past]
@@ -90,5 +90,4 @@ def recover(graph: Graph) -> Recovered | NearMiss:
         )
     if found:
         return found[0]
-    assert nearest is not None  # every family guesses at least one configuration
-    return nearest
+    return max(misses, key=lambda near: near.miss.agreed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphtools.graph import Graph, Region, see
 from graphtools.islands import Constant, Mismatch
@@ -57,15 +58,25 @@ class Miss:
         step: the step that did not fit.
         reason: where, what was expected and what was found.
         from_output: steps that agreed, counted from the output.
-        from_input: steps that agree, counted from the input.
-        total: steps of the template.
     """
 
+    template: Template
+    graph: Graph
     step: Step
     reason: Mismatch
     from_output: int
-    from_input: int
-    total: int
+
+    @property
+    def total(self) -> int:
+        """Steps of the template."""
+        return len(self.template.steps)
+
+    @cached_property
+    def from_input(self) -> int:
+        """Steps that agree, counted from the input: looked for when a miss is explained."""
+        if self.from_output == self.total:  # every step fits, and two of them contradict
+            return 0
+        return _agreement_from_input(self.template, self.graph)
 
     @property
     def agreed(self) -> int:
@@ -83,8 +94,7 @@ def unify(template: Template, graph: Graph, output: str) -> Binding | Miss:
     if failure is None:
         return search.binding(output)
     step, reason, depth = failure
-    ahead = _agreement_from_input(template, graph)
-    return Miss(template.steps[step], reason, depth, ahead, len(template.steps))
+    return Miss(template, graph, template.steps[step], reason, depth)
 
 
 class _Search:
@@ -166,7 +176,7 @@ class _Search:
                         f"the same {found.name} everywhere ({known.value:g} at {known.origin})",
                         f"{found.value:g}",
                     )
-                    return Miss(step, reason, len(steps), 0, len(steps))
+                    return Miss(self.template, self.graph, step, reason, len(steps))
         stages = {s.name: self.asked[i][0] for i, s in enumerate(steps) if s.kind == "stage"}
         regions = tuple(
             (step.name, region)

@@ -417,13 +417,12 @@ for at in map(int, sys.argv[2:]) if len(sys.argv) > 2 else ():
     ) -> None:
         append = stream.append
 
-        def flipping(path: Path, *arguments: Any) -> Any:
+        def flipping(path: Path, *arguments: Any) -> None:
             start = path.stat().st_size
-            written = append(path, *arguments)
+            append(path, *arguments)
             data = bytearray(path.read_bytes())
             data[-(-start // 32) * 32] ^= 1
             path.write_bytes(data)
-            return written
 
         monkeypatch.setattr(stream, "append", flipping)
         with (
