@@ -15,6 +15,7 @@ from converters.archs.moss_stages import (
     ARRAYS,
     Stage,
     arrays_of,
+    check_code_dim,
     check_quantizer,
     check_shapes,
     check_tower,
@@ -113,7 +114,8 @@ def _describe_checkpoint(b: CheckpointBuilder) -> None:
     if channels > 1:
         b.set(f"{_P}.channels", channels, "config.json: number_channels")
         b.set(f"{_P}.channel_interleave", 1, "config.json: enable_channel_interleave")
-        b.set(f"{_P}.code_dim", b.require_config(config, "code_dim", int), "config.json: code_dim")
+        check_code_dim(b, config, towers["encoder"])
+        b.set(f"{_P}.code_dim", config["code_dim"], "config.json: code_dim")
     check_quantizer(b, quantizer, towers["encoder"], towers["decoder"])
     check_shapes(b, towers, quantizer)
     check_windows(b, towers, float(rate * channels), seconds)
@@ -178,7 +180,7 @@ def _restore(m: Manifest, direction: str) -> Network:
         "encode" if direction == "encode" else "decode",
         stages,
         m.get(f"{_P}.num_quantizers", "u32"),
-        "quantizer.input_proj.weight" in names,
+        f"quantizer.{'input' if direction == 'encode' else 'output'}_proj.weight" in names,
     )
     family = FAMILIES[moss.NAME]
     return Network(family, cfg, bind_names(family.template(cfg), names), constants={})

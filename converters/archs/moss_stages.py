@@ -20,10 +20,12 @@ __all__ = [
     "ARRAYS",
     "Stage",
     "arrays_of",
+    "check_code_dim",
     "check_quantizer",
     "check_shapes",
     "check_tower",
     "check_windows",
+    "latent_width",
     "seconds_of_key",
     "stage_tables",
 ]
@@ -206,6 +208,16 @@ def check_windows(
                 )
 
 
+def check_code_dim(
+    b: CheckpointBuilder, config: Mapping[str, Any], encoder: Mapping[str, Sequence[int]]
+) -> None:
+    """``code_dim`` is the width of the latent."""
+    width = latent_width(encoder, "out_dim")
+    if b.require_config(config, "code_dim", int) != width:
+        what = "code_dim is not the encoder's last width"
+        raise _mismatch(b, what, str(width), f"code_dim {config['code_dim']}")
+
+
 def check_quantizer(
     b: CheckpointBuilder,
     kwargs: Mapping[str, Any],
@@ -218,11 +230,11 @@ def check_quantizer(
         UnsupportedError: there are more or fewer, or the widths differ.
     """
     ends = {
-        "input_dim": ("the encoder's last", encoder["out_dim"][-1]),
-        "output_dim": ("the decoder's first", decoder["in_dim"][0]),
+        "input_dim": ("the encoder's last", latent_width(encoder, "out_dim")),
+        "output_dim": ("the decoder's first", latent_width(decoder, "in_dim")),
     }
     for key, (which, width) in ends.items():
-        if width and b.require_config(kwargs, key, int) != width:
+        if b.require_config(kwargs, key, int) != width:
             what = f"the quantizer's {key} is not {which} width"
             raise _mismatch(b, what, str(width), f"{key} {kwargs[key]}")
     number = kwargs["num_quantizers"]
@@ -241,6 +253,21 @@ def _mismatch(b: CheckpointBuilder, what: str, expected: str, found: str) -> Uns
         found=found,
         todo="use the config.json that was published with these weights",
     )
+
+
+def latent_width(arrays: Mapping[str, Sequence[int]], key: str) -> int:
+    """The width at the latent's end of a tower, where patches may stand outside the layers.
+
+    Args:
+        key: ``out_dim`` for an encoder, ``in_dim`` for a decoder.
+    """
+    inwards = list(zip(arrays["kind"], arrays["patch"], arrays[key], strict=True))
+    width = 1
+    for kind, patch, dim in reversed(inwards) if key == "out_dim" else inwards:
+        if kind == 1:
+            return width * dim
+        width *= patch
+    return width
 
 
 def check_shapes(
