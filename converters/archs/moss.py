@@ -6,7 +6,6 @@ One schema: mono is the case of one channel, and writes the mono keys exactly.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,10 +15,13 @@ from converters.archs.moss_stages import (
     ARRAYS,
     Stage,
     arrays_of,
+    check_code_dim,
     check_quantizer,
     check_shapes,
     check_tower,
-    stage_table,
+    check_windows,
+    seconds_of_key,
+    stage_tables,
 )
 from converters.manifest import Manifest
 from converters.network import Network
@@ -112,9 +114,11 @@ def _describe_checkpoint(b: CheckpointBuilder) -> None:
     if channels > 1:
         b.set(f"{_P}.channels", channels, "config.json: number_channels")
         b.set(f"{_P}.channel_interleave", 1, "config.json: enable_channel_interleave")
-        b.set(f"{_P}.code_dim", b.require_config(config, "code_dim", int), "config.json: code_dim")
+        check_code_dim(b, config, towers["encoder"])
+        b.set(f"{_P}.code_dim", config["code_dim"], "config.json: code_dim")
     check_quantizer(b, quantizer, towers["encoder"], towers["decoder"])
     check_shapes(b, towers, quantizer)
+    check_windows(b, towers, float(rate * channels), seconds)
 
 
 def _require_no_prefix(b: CheckpointBuilder) -> None:
@@ -150,18 +154,19 @@ def _towers(m: Manifest) -> tuple[list[Stage], list[Stage]]:
     rate = float(m.get(f"{_P}.sample_rate", "u32"))
     channels = m.get(f"{_P}.channels", "u32") if f"{_P}.channels" in m.by_key else 1
     seconds = m.get(f"{_P}.context_seconds", "f32")
-    arrays = {t: {k: m.get(f"{_P}.{t}.{k}", "[i32]") for k in ARRAYS} for t in ("enc", "dec")}
+    towers = {"encoder": "enc", "decoder": "dec"}
+    arrays = {
+        name: {k: m.get(f"{_P}.{t}.{k}", "[i32]") for k in ARRAYS} for name, t in towers.items()
+    }
     lengths = {len(a) for tower in arrays.values() for a in tower.values()}
     for tower, found in arrays.items():
-        if {len(a) for a in found.values()} != {m.get(f"{_P}.{tower}.n_stages", "u32")}:
+        if {len(a) for a in found.values()} != {m.get(f"{_P}.{towers[tower]}.n_stages", "u32")}:
             raise UnsupportedError(
                 f"the stage arrays of {tower} are not of one length", found=str(sorted(lengths))
             )
         if any(p < 1 for k, p in zip(found["kind"], found["patch"], strict=True) if k == 0):
             raise UnsupportedError(f"a patch stage of {tower} has no size")
-    encoder = stage_table(arrays["enc"], "enc", rate * channels, seconds)
-    last = math.prod(stage.patch for stage in encoder if stage.kind == 0)
-    return encoder, stage_table(arrays["dec"], "dec", rate * channels / last, seconds)
+    return stage_tables(arrays, rate * channels, seconds_of_key(seconds))
 
 
 def _restore(m: Manifest, direction: str) -> Network:
@@ -175,7 +180,7 @@ def _restore(m: Manifest, direction: str) -> Network:
         "encode" if direction == "encode" else "decode",
         stages,
         m.get(f"{_P}.num_quantizers", "u32"),
-        "quantizer.input_proj.weight" in names,
+        f"quantizer.{'input' if direction == 'encode' else 'output'}_proj.weight" in names,
     )
     family = FAMILIES[moss.NAME]
     return Network(family, cfg, bind_names(family.template(cfg), names), constants={})

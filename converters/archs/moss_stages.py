@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from converters.archs.checkpoint import CheckpointBuilder
 from graphtools.errors import UnsupportedError
 from graphtools.families import moss
@@ -18,10 +20,14 @@ __all__ = [
     "ARRAYS",
     "Stage",
     "arrays_of",
+    "check_code_dim",
     "check_quantizer",
     "check_shapes",
     "check_tower",
-    "stage_table",
+    "check_windows",
+    "latent_width",
+    "seconds_of_key",
+    "stage_tables",
 ]
 
 # The stage arrays of a tower, one entry a stage, as the keys call them.
@@ -51,25 +57,37 @@ class Stage:
     window: int
 
 
-def stage_table(
-    arrays: Mapping[str, Sequence[int]], tower: str, rate: float, seconds: float
-) -> list[Stage]:
-    """The stages of a tower: rate and window of each from the rate at its input.
+def stage_tables(
+    towers: Mapping[str, Mapping[str, Sequence[int]]], rate: float, seconds: float
+) -> tuple[list[Stage], list[Stage]]:
+    """The stages of encoder and decoder: rate and window of each from the rate at its input.
+
+    A patch divides the rate in the encoder and multiplies it in the decoder, which begins at the
+    rate that the encoder ends with.
 
     Args:
-        arrays: the eight stage arrays, all of one length.
-        tower: ``enc`` (a patch divides the rate) or ``dec`` (it multiplies it).
-        rate: positions per second that go in.
+        towers: the eight stage arrays of ``encoder`` and ``decoder``.
+        rate: samples per second of all channels together.
         seconds: how far back attention sees.
     """
-    table = []
-    for i, row in enumerate(zip(*(arrays[key] for key in ARRAYS), strict=True)):
-        kind, patch = row[0], row[1]
-        window = int(rate * seconds) if kind == 1 else 0
-        table.append(Stage(i, *row[:8], rate, window))  # type: ignore[call-arg]  # eight arrays
-        if kind == 0:
-            rate = rate / patch if tower == "enc" else rate * patch
-    return table
+    tables: dict[str, list[Stage]] = {"encoder": [], "decoder": []}
+    for tower, table in tables.items():
+        for i, row in enumerate(zip(*(towers[tower][key] for key in ARRAYS), strict=True)):
+            kind, patch = row[0], row[1]
+            window = int(rate * seconds) if kind == 1 else 0
+            table.append(Stage(i, *row[:8], rate, window))  # type: ignore[call-arg]  # eight arrays
+            if kind == 0:
+                rate = rate / patch if tower == "encoder" else rate * patch
+    return tables["encoder"], tables["decoder"]
+
+
+def seconds_of_key(stored: float) -> float:
+    """What an f32 key meant: its shortest decimal.
+
+    A context of 0.01 s is stored as 0.00999999977648, with which 1600 positions a second would
+    give a window of 15 and not of 16.
+    """
+    return float(str(np.float32(stored)))
 
 
 def arrays_of(b: CheckpointBuilder, kwargs: str, listed: list[Any]) -> dict[str, list[int]]:
@@ -167,6 +185,39 @@ def check_tower(
         raise _mismatch(b, "the decoder does not end in samples", "width 1", f"width {width}")
 
 
+def check_windows(
+    b: CheckpointBuilder,
+    towers: Mapping[str, Mapping[str, Sequence[int]]],
+    rate: float,
+    seconds: float,
+) -> None:
+    """Every position sees at least itself, and as many as the model does after rounding to f32."""
+    exact = stage_tables(towers, rate, seconds)
+    stored = stage_tables(towers, rate, seconds_of_key(seconds))
+    for tower, ours, theirs in zip(("encoder", "decoder"), exact, stored, strict=True):
+        for stage, other in zip(ours, theirs, strict=True):
+            if stage.kind == 1 and (stage.window < 1 or stage.window != other.window):
+                empty = stage.window < 1
+                raise UnsupportedError(
+                    f"{tower}.{stage.index}: the context is "
+                    + ("shorter than a position" if empty else "none that its f32 key can say"),
+                    file=b.source.path,
+                    expected="a window of 1 or more" if empty else f"a window of {stage.window}",
+                    found=f"{seconds!r} s at {stage.rate:g} positions a second: {other.window}",
+                    todo="use the config.json that was published with these weights",
+                )
+
+
+def check_code_dim(
+    b: CheckpointBuilder, config: Mapping[str, Any], encoder: Mapping[str, Sequence[int]]
+) -> None:
+    """``code_dim`` is the width of the latent."""
+    width = latent_width(encoder, "out_dim")
+    if b.require_config(config, "code_dim", int) != width:
+        what = "code_dim is not the encoder's last width"
+        raise _mismatch(b, what, str(width), f"code_dim {config['code_dim']}")
+
+
 def check_quantizer(
     b: CheckpointBuilder,
     kwargs: Mapping[str, Any],
@@ -179,11 +230,11 @@ def check_quantizer(
         UnsupportedError: there are more or fewer, or the widths differ.
     """
     ends = {
-        "input_dim": ("the encoder's last", encoder["out_dim"][-1]),
-        "output_dim": ("the decoder's first", decoder["in_dim"][0]),
+        "input_dim": ("the encoder's last", latent_width(encoder, "out_dim")),
+        "output_dim": ("the decoder's first", latent_width(decoder, "in_dim")),
     }
     for key, (which, width) in ends.items():
-        if width and b.require_config(kwargs, key, int) != width:
+        if b.require_config(kwargs, key, int) != width:
             what = f"the quantizer's {key} is not {which} width"
             raise _mismatch(b, what, str(width), f"{key} {kwargs[key]}")
     number = kwargs["num_quantizers"]
@@ -202,6 +253,21 @@ def _mismatch(b: CheckpointBuilder, what: str, expected: str, found: str) -> Uns
         found=found,
         todo="use the config.json that was published with these weights",
     )
+
+
+def latent_width(arrays: Mapping[str, Sequence[int]], key: str) -> int:
+    """The width at the latent's end of a tower, where patches may stand outside the layers.
+
+    Args:
+        key: ``out_dim`` for an encoder, ``in_dim`` for a decoder.
+    """
+    inwards = list(zip(arrays["kind"], arrays["patch"], arrays[key], strict=True))
+    width = 1
+    for kind, patch, dim in reversed(inwards) if key == "out_dim" else inwards:
+        if kind == 1:
+            return width * dim
+        width *= patch
+    return width
 
 
 def check_shapes(

@@ -18,7 +18,7 @@ from gguf import GGUFReader, GGUFValueType
 from safetensors.numpy import load_file, save_file
 
 from converters.archs.checkpoint import Options
-from converters.archs.moss_stages import stage_table
+from converters.archs.moss_stages import seconds_of_key, stage_tables
 from converters.baseline import baseline
 from converters.checkpoint import describe_checkpoint, prove
 from converters.codec import codec_of
@@ -142,6 +142,9 @@ class TestRefusals:
             ({"downsample_rate": 64}, "patches do not multiply"),
             ({"number_channels": 3}, "channels"),
             ({"sample_rate": "fast"}, "sample_rate"),
+            ({"causal_transformer_context_duration": 0.004}, "shorter than a position"),
+            # 51 samples of 1600 a second are fine in f64; f32 has fewer digits than that.
+            ({"causal_transformer_context_duration": 0.26999999999}, "none that its f32 key"),
         ],
     )
     def test_a_config_that_does_not_fit(self, changed: Any, config: Any, message: str) -> None:
@@ -252,12 +255,25 @@ def test_both_spellings_of_the_pairs_give_the_same_tensors(changed: Any) -> None
 
 
 def test_windows_run_at_the_rate_of_the_stage() -> None:
-    arrays = {k: [0] * 2 for k in ("in_dim", "d_model", "n_heads", "n_layers", "d_ff", "out_dim")}
-    arrays |= {"kind": [0, 1], "patch": [240, 0]}
-    mono = stage_table(arrays, "enc", 24000.0, 10.0)
-    stereo = stage_table(arrays, "enc", 24000.0 * 2, 10.0)
-    assert (mono[1].rate, mono[1].window) == (100.0, 1000)
-    assert (stereo[1].rate, stereo[1].window) == (200.0, 2000)
+    """The decoder goes on where the encoder ended, here at 100 positions a second."""
+    zeros = {k: [0] * 2 for k in ("in_dim", "d_model", "n_heads", "n_layers", "d_ff", "out_dim")}
+    towers = {
+        "encoder": zeros | {"kind": [0, 1], "patch": [240, 0]},
+        "decoder": zeros | {"kind": [0, 1], "patch": [2, 0]},
+    }
+
+    def found(rate: float) -> list[tuple[float, int]]:
+        encoder, decoder = stage_tables(towers, rate, 10.0)
+        return [(encoder[1].rate, encoder[1].window), (decoder[1].rate, decoder[1].window)]
+
+    assert found(24000.0) == [(100.0, 1000), (200.0, 2000)]
+    assert found(24000.0 * 2) == [(200.0, 2000), (400.0, 4000)]
+
+
+@pytest.mark.parametrize("seconds", [10.0, 0.01, 0.07, 1.3, 12.5, 0.0001])
+def test_a_context_is_read_back_as_the_decimal_that_it_was(seconds: float) -> None:
+    """f32(0.01) is 0.00999999977648: times 1600 it is 15.99, a window too short by one."""
+    assert seconds_of_key(float(np.float32(seconds))) == seconds
 
 
 def test_a_baseline_holds_both_directions(tmp_path: Path, expected: Any) -> None:
