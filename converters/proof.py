@@ -16,10 +16,10 @@ import numpy as np
 
 from converters import gguf_file
 from converters.compare import difference, local_error
-from converters.probes import Probe, probes
+from converters.probes import Probe
 from converters.proof_regions import check_regions
 from converters.proof_result import GATE, MIN_COSINE, Proof, StageError
-from converters.proof_source import SourceError, as_shape, feeds, frames_of, run, told
+from converters.proof_source import SourceError, as_shape, feeds, probes_of, run, told
 from converters.replay import Replay
 from graphtools.errors import UnprovenError, UnsupportedError
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
@@ -49,10 +49,10 @@ def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -
         _check_values(replay, net, proof)
         _take_constants(replay, net)
         for rule in _rules(net):
-            _check_stages(replay, net, rule, proof)
+            shapes = _check_stages(replay, net, rule, proof)
             if proof.failures:
                 return proof
-            check_regions(replay, net, rule, proof)
+            check_regions(replay, net, rule, shapes, proof)
         _compare_rules(net, proof)
         _check_exercised(replay, proof)
     except SourceError as error:
@@ -86,11 +86,18 @@ def _rules(net: Recovered) -> tuple[SegmentRule | None, ...]:
     return ("kernel", "valid") if has_partial_windows(net.graph.model) else (None,)
 
 
-def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proof: Proof) -> None:
-    """Points 1 and 2: every stage locally on every probe, the embedding end to end on speech."""
+def _check_stages(
+    replay: Replay, net: Recovered, rule: SegmentRule | None, proof: Proof
+) -> dict[str, tuple[int, ...]]:
+    """Points 1 and 2: every stage locally on every probe, the embedding end to end on speech.
+
+    Returns the shapes that the regions' entries have on speech.
+    """
     tensors = net.binding.stages
-    runner = Runner.of(net.graph.model, [*tensors.values()], rule)
-    inputs = probes(frames_of(net))
+    entries = [region.entry for _, region in net.binding.regions]
+    runner = Runner.of(net.graph.model, [*tensors.values(), *entries], rule)
+    inputs = probes_of(net)
+    shapes: dict[str, tuple[int, ...]] = {}
     for probe in inputs:
         reference = run(runner, feeds(net, probe))
 
@@ -113,6 +120,7 @@ def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
 
         replay.run(probe.features, check, rule)
         if probe is inputs[0]:
+            shapes = {entry: reference[entry].shape for entry in entries}
             name = [*tensors][-1]
             ours = replay.run(probe.features, rule=rule)
             apart = difference(as_shape(reference[tensors[name]], ours.shape, name), ours)
@@ -125,6 +133,7 @@ def _check_stages(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
                     expected=f"cosine >= {MIN_COSINE}",
                     found=told(apart),
                 )
+    return shapes
 
 
 def _check_length(replay: Replay, length: int, proof: Proof) -> None:
@@ -143,7 +152,7 @@ def _compare_rules(net: Recovered, proof: Proof) -> None:
     rules = [rule for rule in _rules(net) if rule is not None]
     if not rules:
         return
-    model, output, speech = net.graph.model, net.binding.output, probes(frames_of(net))[0]
+    model, output, speech = net.graph.model, net.binding.output, probes_of(net)[0]
     pinned = {r: run(Runner.of(model, [output], r), feeds(net, speech))[output] for r in rules}
     untouched = run(Runner.of(model, [output]), feeds(net, speech))[output]
     proof.rule_distance = 1.0 - difference(pinned["kernel"], pinned["valid"]).cosine

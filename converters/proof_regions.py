@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from converters.compare import difference, local_error
-from converters.probes import probes
 from converters.proof_result import EPS_GATE, GATE, Proof
-from converters.proof_source import SourceError, as_shape, feeds, frames_of, run, told
+from converters.proof_source import SourceError, as_shape, feeds, frames_of, probes_of, run, told
 from converters.replay import Replay
 from graphtools.errors import UnprovenError, UnsupportedError
 from graphtools.graph import Region, constant
@@ -32,35 +31,44 @@ _LONG = 1499
 _TO_THE_END = 2**31 - 1
 
 
-def check_regions(replay: Replay, net: Recovered, rule: SegmentRule | None, proof: Proof) -> None:
-    """Point 3: each weight-free region alone, on noise and on an all-zero map."""
+def check_regions(
+    replay: Replay,
+    net: Recovered,
+    rule: SegmentRule | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    proof: Proof,
+) -> None:
+    """Point 3: each weight-free region alone, on noise and on an all-zero map.
+
+    Args:
+        replay: of the file that is proven.
+        net: its source.
+        rule: how the source's partial segments are averaged, if it has any.
+        shapes: of the regions' entries on the first probe.
+        proof: takes the result.
+    """
     regions = [region for _, region in net.binding.regions]
     for region in regions:
         _require_reached(net, region)
     entries = [region.entry for region in regions]
     data, needed = island_model(net.graph, entries, [r.exit for r in regions], rule)
     runner = Runner(net.graph.model, data, [r.exit for r in regions])
-    probe = probes(frames_of(net))[0]
-    shapes = run(Runner.of(net.graph.model, entries, rule), feeds(net, probe))
-    rng = np.random.default_rng(7)
-    noise = {n: rng.normal(1.0, 2.0, shapes[n].shape).astype(np.float32) for n in entries}
-    zeros = {n: np.zeros_like(shapes[n]) for n in entries}
-    own = {n: v for n, v in feeds(net, probe).items() if n in needed}
-    inputs = [(own, noise), (own, zeros)]
+    own = {n: v for n, v in feeds(net, probes_of(net)[0]).items() if n in needed}
+    # (input of the graph, shapes of the entries, mean and spread of what they are fed)
+    inputs = [(own, shapes, 1.0, 2.0), (own, shapes, 0.0, 0.0)]
     if frames_of(net) is None:
-        context, shaped = _long_input(net, entries, shapes, own, rule)
         # Once as loud as a bound on values might be, that no clip of a probe reaches.
-        for level in (1.0, 1e3):
-            values = {n: rng.normal(0.0, level, s).astype(np.float32) for n, s in shaped.items()}
-            inputs.append((context, values))
+        longer = _long_input(net, entries, shapes, own, rule)
+        inputs += [(*longer, 0.0, 1.0), (*longer, 0.0, 1e3)]
     constants = {**replay.network.constants, "cam.valid": float(rule == "valid")}
-    for context, values in inputs:
+    for context, shaped, mean, spread in inputs:
+        values = _noise(shaped, mean, spread)
         found = run(runner, {**context, **values})
         for kind, region in net.binding.regions:
             mine = {n[len(kind) + 1 :]: v for n, v in constants.items() if n.startswith(f"{kind}.")}
             ours = ISLANDS[kind].compute(values[region.entry][0].astype(np.float64), mine)
             theirs = as_shape(found[region.exit], ours.shape, kind)
-            if values is zeros and "eps" in mine:
+            if not spread and "eps" in mine:
                 _check_eps(f"{kind}.eps", mine["eps"], theirs, replay, proof)
                 continue
             error = local_error(theirs, ours)
@@ -72,6 +80,18 @@ def check_regions(replay: Replay, net: Recovered, rule: SegmentRule | None, proo
                     expected=f"|d| <= {GATE:g} x (|ref| + rms) for every element",
                     found=f"{error:.3g}, {told(difference(theirs, ours))}",
                 )
+
+
+def _noise(shapes: Mapping[str, tuple[int, ...]], mean: float, spread: float) -> dict[str, Array]:
+    """Seeded normal values by name; entries of one shape share an array."""
+    made: dict[tuple[int, ...], Array] = {}
+    for shape in shapes.values():
+        if shape not in made:
+            rng = np.random.default_rng(7)
+            made[shape] = rng.standard_normal(shape, dtype=np.float32)
+            made[shape] *= np.float32(spread)
+            made[shape] += np.float32(mean)
+    return {name: made[shape] for name, shape in shapes.items()}
 
 
 def _require_reached(net: Recovered, region: Region) -> None:
@@ -105,14 +125,14 @@ def _require_reached(net: Recovered, region: Region) -> None:
 def _long_input(
     net: Recovered,
     entries: list[str],
-    shapes: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
     own: Mapping[str, Array],
     rule: SegmentRule | None,
-) -> tuple[dict[str, Array], dict[str, tuple[int, ...]]]:
+) -> tuple[dict[str, Array], Mapping[str, tuple[int, ...]]]:
     """What the regions are fed at a length beyond any probe: the graph's own input, where they
     compute a shape from it, and the shapes that their entries have then."""
     if not own:
-        return {}, {n: (*shapes[n].shape[:-1], _LONG) for n in entries}
+        return {}, {n: (*shapes[n][:-1], _LONG) for n in entries}
     (name,) = own
     rng = np.random.default_rng(11)
     features = rng.normal(0.0, 4.0, (1, _LONG, own[name].shape[2])).astype(np.float32)

@@ -13,7 +13,7 @@ from graphtools.recover import Recovered
 from graphtools.runtime import Runner
 from graphtools.tensors import Array, DType
 
-__all__ = ["SourceError", "as_shape", "feeds", "frames_of", "run", "told"]
+__all__ = ["SourceError", "as_shape", "feeds", "frames_of", "probes_of", "run", "told"]
 
 # Ten minutes: the longest clip that a model of one length is tried on.
 _MAX_FRAMES = 60000
@@ -51,6 +51,12 @@ def frames_of(net: Recovered) -> int | None:
             )
         )
     return frames if isinstance(frames, int) else None
+
+
+def probes_of(net: Recovered) -> tuple[Probe, ...]:
+    """The inputs that this source is run on, speech first."""
+    pools = any(node.op == "AveragePool" for node in net.graph.model.nodes)
+    return probes(frames_of(net), segments=pools)
 
 
 def feeds(net: Recovered, probe: Probe) -> dict[str, Array]:

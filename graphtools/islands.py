@@ -65,7 +65,8 @@ def _statistics(x: Array, constants: Mapping[str, float]) -> Array:
     flat = x.reshape(-1, x.shape[-1])
     frames = flat.shape[1]
     mean = flat.mean(axis=1)
-    squares = np.square(flat - mean[:, None]).sum(axis=1)
+    apart = flat - mean[:, None]
+    squares = np.einsum("ct,ct->c", apart, apart)  # no third map in memory
     var = squares / (frames - 1) if frames > 1 else np.full_like(mean, np.nan)
     return np.concatenate([mean, np.sqrt(var + constants["eps"])])
 

@@ -45,7 +45,8 @@ def convolve(
         return np.asarray(flat.reshape(channels, *view.shape[1:]))
     # Unfold the width alone, and add up one matrix product per kernel row: a third of the
     # copying of full patches for a 3x3 kernel, and rows at stride 1 are plain views.
-    padded = np.pad(x, ((0, 0), (pad[0], pad[0]), (pad[1], pad[1])))
+    padded = np.zeros((x.shape[0], x.shape[1] + 2 * pad[0], x.shape[2] + 2 * pad[1]), x.dtype)
+    padded[:, pad[0] : pad[0] + x.shape[1], pad[1] : pad[1] + x.shape[2]] = x
     windows = sliding_window_view(padded, dilation[1] * (kw - 1) + 1, axis=2)
     windows = windows[:, :, :: stride[1], :: dilation[1]]
     rows = np.ascontiguousarray(windows.transpose(0, 3, 1, 2))  # [C, kw, padded H, W]

@@ -14,7 +14,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphtools.graph import Graph
 from graphtools.model import Model, Subgraph
-from graphtools.tensors import LazyTensor
+from graphtools.tensors import DType, LazyTensor
 
 __all__ = ["SegmentRule", "external_tensors", "has_partial_windows", "island_model", "tapped"]
 
@@ -34,12 +34,19 @@ def has_partial_windows(model: Model) -> bool:
 
 
 def tapped(model: Model, outputs: Iterable[str], rule: SegmentRule | None) -> bytes:
-    """The whole model with ``outputs`` in place of its own, ceil-mode pools pinned to ``rule``
-    (None leaves them as they are), half precision widened to float32.
+    """The whole model with ``outputs`` beside its own, ceil-mode pools pinned to ``rule`` (None
+    leaves them as they are), half precision widened to float32.
     """
+    outputs = [name for name in outputs if name not in {v.name for v in model.outputs}]
+    halves = any(t.dtype in (DType.F16, DType.BF16) for t in model.constants.values())
+    if rule is None and not halves:
+        # Messages that follow one another are merged into one: nothing is copied to add outputs.
+        more = onnx.ModelProto()
+        more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+        whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
+        return whole
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     return _runnable(model, proto, rule)
 

@@ -161,6 +161,14 @@ class TestTapped:
         np.testing.assert_allclose(h, x @ w, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(y, np.tanh(x @ w) @ v, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize("rule", [None, "valid"])
+    def test_an_output_that_is_asked_for_again_is_there_once(
+        self, parse: Parse, rule: SegmentRule | None
+    ) -> None:
+        graph = parse(pooling(", ceil_mode = 1"))
+        copy = onnx.ModelProto.FromString(tapped(graph.model, ["p", "y"], rule))
+        assert [value.name for value in copy.graph.output] == ["y", "p"]
+
     def test_leaves_the_model_as_it_was(self, parse: Parse) -> None:
         graph = parse(pooling(", ceil_mode = 1"))
         before = graph.model.proto.SerializeToString()
@@ -201,7 +209,7 @@ class TestIslandModel:
         data, needed = island_model(graph, ["top"], ["y"], None)
         assert needed == ("x", "top")  # a shape inside is computed from the graph's own input
         x = np.random.default_rng(0).normal(size=(1, 9, 2)).astype(np.float32)
-        top, whole = run(tapped(graph.model, ["top", "y"], None), x=x)
+        whole, top = run(tapped(graph.model, ["top"], None), x=x)  # its own output comes first
         (alone,) = run(data, x=x, top=top)
         np.testing.assert_array_equal(alone, whole)
         # Another value at the entry gives another result: it is an input and not recomputed.
