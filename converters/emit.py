@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from converters import gguf_file, stream
+from converters.disk import require_room
 from converters.manifest import Manifest, is_utf8, require_value
 from converters.stream import Progress
 from graphtools.errors import StorageError, UnsupportedError, UsageError
@@ -91,7 +91,7 @@ def replacing(output: Path, size: int = 0) -> Iterator[Path]:
         lock, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
         temp = Path(name)
         _locked(lock)
-        _require_room(output, size)
+        require_room(output, size)
         yield temp
         with temp.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -130,18 +130,6 @@ def _locked(handle: int) -> bool:
     except (ImportError, OSError):
         return False
     return True
-
-
-def _require_room(output: Path, size: int) -> None:
-    free = shutil.disk_usage(output.parent).free
-    if size > free:
-        raise StorageError(
-            "cannot write: the disk has no room for the file",
-            file=output,
-            expected=f"{size / 1e9:.2f} GB",
-            found=f"{free / 1e9:.2f} GB free",
-            todo="make room, or name a file on another disk",
-        )
 
 
 def require_other(output: Path, *inputs: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from converters.disk import require_room
 from converters.sources.source import shards_of
 from graphtools.errors import StorageError, UnsupportedError, UsageError
 from graphtools.tensors import Array, DType, FileSpan, LazyTensor
@@ -40,16 +41,27 @@ def fetch(model: str, names: Sequence[str], index: str | None = None) -> Path:
     Raises:
         UsageError, UnsupportedError, StorageError: as `list_files`.
     """
-    from huggingface_hub import snapshot_download
+    if index is None:
+        return _downloaded(model, names)
+    first = _downloaded(model, [name for name in names if not name.endswith(_WEIGHTS)])
+    home = PurePosixPath(index).parent
+    shards = sorted({str(home / shard) for shard in shards_of(first / index).values()})
+    return _downloaded(model, [*names, *shards])
+
+
+_WEIGHTS = (".safetensors", ".bin")
+
+
+def _downloaded(model: str, names: Sequence[str]) -> Path:
+    """Fetch what is not in the cache yet, when its disk has room for all of it."""
+    from huggingface_hub import constants, snapshot_download
 
     with _explained(model):
-        folder = Path(snapshot_download(model, allow_patterns=list(names)))
-    if index is not None:
-        home = PurePosixPath(index).parent
-        shards = sorted({str(home / shard) for shard in shards_of(folder / index).values()})
-        with _explained(model):
-            folder = Path(snapshot_download(model, allow_patterns=[*names, *shards]))
-    return folder
+        plan = snapshot_download(model, allow_patterns=list(names), dry_run=True)
+    missing = sum(file.file_size or 0 for file in plan if file.will_download)
+    require_room(Path(constants.HF_HUB_CACHE), missing)
+    with _explained(model):
+        return Path(snapshot_download(model, allow_patterns=list(names)))
 
 
 def header(model: str, name: str) -> dict[str, LazyTensor]:
