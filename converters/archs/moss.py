@@ -53,7 +53,13 @@ _MONO_ROWS = (
     Row(f"{_P}.codebook_size", "u32", "rows of a codebook", "source"),
     Row(f"{_P}.codebook_dim", "u32", "width of a row", "source"),
     Row(f"{_P}.rvq_dim", "u32", "width of the residual", "source"),
-    Row(f"{_P}.context_seconds", "f32", "how far back attention sees", "replay", "s"),
+    Row(
+        f"{_P}.context_seconds",
+        "f32",
+        "how far back attention sees; as the decimal it was rounded from",
+        "replay",
+        "s",
+    ),
     *(
         row
         for tower, name in (("enc", "encoder"), ("dec", "decoder"))

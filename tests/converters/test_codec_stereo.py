@@ -35,8 +35,9 @@ LENGTHS = [1, 20, 47, 48, 49, 95, 96, 97, 480, 1000]
 # What the rounding of the fused weights to float32 leaves at the output (measured: 1.1e-5, of
 # samples up to 10, after four stages of steep attention).
 ROUNDING = 1e-4
-# Seeds are chosen so that the second row is so much farther: the rounding moves it by some 1e-6.
-NO_TIE = 1e-4
+# How much farther the second row is at least: the seed is chosen for that (measured: 5.2e-3 over
+# all lengths), since float32 moves the latent by up to 7e-5.
+NO_TIE = 2e-3
 
 
 QUANTIZER = codec_config()["quantizer_kwargs"]
@@ -52,7 +53,7 @@ class Pair:
     module: Any
 
 
-def wave(channels: int, length: int, seed: int = 1) -> Array:
+def wave(channels: int, length: int, seed: int = 8) -> Array:
     return 0.3 * np.random.default_rng([seed, length]).normal(size=(channels, length))
 
 
@@ -115,7 +116,7 @@ class TestForward:
         np.testing.assert_allclose(found.output, samples, atol=ROUNDING)
 
     def test_float32_as_the_published_code_runs(self, pair: Pair) -> None:
-        """Measured: 8e-6 on the latent, 1.2e-5 on the samples, both of values up to 10."""
+        """Measured: 5e-5 on the latent, 1.5e-4 on the samples, of values up to 15."""
         wav = wave(pair.codec.channels, 1000).astype(np.float32)
         module = load_codec(pair.folder)
         with outputs(module) as expected:
@@ -318,24 +319,29 @@ def described(folder: Path) -> Manifest:
 
 
 LONG = """
-import resource, sys
+import sys
 import numpy as np
 from converters.codec import codec_of
+
+def peak():  # of this process alone: getrusage's would begin with that of the one that forked it
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
 codec = codec_of(sys.argv[1])
 codec.decode(codec.encode(np.zeros((2, 480))).output)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 found = codec.encode(0.3 * np.random.default_rng(0).normal(size=(2, 120_000)))
 assert found.stages["encoder.1"].shape == (16, 40_000)
 decoded = codec.decode(found.output)
 assert decoded.stages["decoder.7"].shape == (6, 40_000)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(peak() - before)
 """
 
 
 def test_long_audio_needs_no_square_of_scores(stereo: Pair, bounded: Callable[..., Any]) -> None:
     """40,000 positions of the first stage: squared they are 12.8 GB of one head's scores.
 
-    Measured: 110 MB, most of it the stages' outputs, which a result holds.
+    Measured: 151 MB in both directions, for the widest activations and some copies of them.
     """
     ran = bounded(LONG, stereo.gguf)
     assert ran.code == 0, ran.err
