@@ -66,7 +66,7 @@ def check_regions(
         found = run(runner, {**context, **values})
         for kind, region in net.binding.regions:
             mine = {n[len(kind) + 1 :]: v for n, v in constants.items() if n.startswith(f"{kind}.")}
-            ours = ISLANDS[kind].compute(values[region.entry][0].astype(np.float64), mine)
+            ours = ISLANDS[kind].compute(values[region.entry][0], mine)
             theirs = as_shape(found[region.exit], ours.shape, kind)
             if not spread and "eps" in mine:
                 _check_eps(f"{kind}.eps", mine["eps"], theirs, replay, proof)

@@ -48,13 +48,17 @@ class Island:
 
     Attributes:
         meaning: one line for people.
-        compute: (input, constants by short name) to output, float64.
+        compute: (input, constants by short name) to output in float64, whatever the input's type.
         read: its constants, or why the region cannot be of this kind.
     """
 
     meaning: str
     compute: Callable[[Array, Mapping[str, float]], Array]
     read: Callable[[Graph, Region], Mapping[str, Constant] | Mismatch]
+
+
+# Elements that are held in float64 at a time: a long map of many channels is large enough once.
+_CHUNK = 1 << 20
 
 
 def _statistics(x: Array, constants: Mapping[str, float]) -> Array:
@@ -64,10 +68,15 @@ def _statistics(x: Array, constants: Mapping[str, float]) -> Array:
     """
     flat = x.reshape(-1, x.shape[-1])
     frames = flat.shape[1]
-    mean = flat.mean(axis=1)
-    apart = flat - mean[:, None]
-    squares = np.einsum("ct,ct->c", apart, apart)  # no third map in memory
-    var = squares / (frames - 1) if frames > 1 else np.full_like(mean, np.nan)
+    means, squares = [], []
+    rows = max(1, _CHUNK // frames)
+    for start in range(0, len(flat), rows):
+        part = flat[start : start + rows].astype(np.float64)
+        means.append(part.mean(axis=1))
+        part -= means[-1][:, None]
+        squares.append(np.einsum("ct,ct->c", part, part))
+    mean, total = np.concatenate(means), np.concatenate(squares)
+    var = total / (frames - 1) if frames > 1 else np.full_like(mean, np.nan)
     return np.concatenate([mean, np.sqrt(var + constants["eps"])])
 
 
@@ -80,6 +89,7 @@ def _segment_context(x: Array, constants: Mapping[str, float]) -> Array:
     length = int(constants["segment"])
     frames = x.shape[-1]
     segments = -(-frames // length)
+    x = x.astype(np.float64, copy=False)
     padded = np.pad(x, ((0, 0), (0, segments * length - frames)))
     sums = padded.reshape(x.shape[0], segments, length).sum(axis=2)
     counts = np.full(segments, float(length))
