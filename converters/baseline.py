@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from converters.replay import Replay
 from converters.schema import Row
 from converters.sources.locate import is_checkpoint
 from converters.sources.source import open_source
-from graphtools.errors import UnsupportedError
+from graphtools.errors import UnsupportedError, UsageError
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
@@ -125,6 +125,7 @@ def baseline(
     arch: str | None = None,
     seg_pool: SegmentRule = "kernel",
     options: Options | None = None,
+    exports: Sequence[Path] = (),
 ) -> Baseline:
     """Write the goldens of one clip: by onnxruntime, or by the library a checkpoint comes from.
 
@@ -136,12 +137,14 @@ def baseline(
         arch: the architecture that the model is asserted to be.
         seg_pool: the rule for the last partial segment (CAM++); ``kernel`` divides by 100.
         options: what the user says where a checkpoint is silent.
+        exports: ONNX exports of a codec's checkpoint, to be run instead of the replay.
 
     Raises:
+        UsageError: exports of what is no codec's checkpoint.
         UnsupportedError: the model or the clip does not fit.
         MissingDependencyError: a checkpoint, and its library is not installed.
     """
-    require_other(output, model, audio)
+    require_other(output, model, audio, *exports)
     title = name or str(model)
     run: _Run
     if is_checkpoint(model):
@@ -149,10 +152,12 @@ def baseline(
         if described.arch.inverse is not None:
             from converters.codec_baseline import codec_baseline
 
-            return codec_baseline(described.manifest, described.source, audio, output)
+            return codec_baseline(described.manifest, described.source, audio, output, exports)
         run = _library_run(described)
     else:
         run = _onnx_run(model, title, arch, seg_pool, audio)
+    if exports:
+        raise UsageError("only a codec's checkpoint has exports beside it", found=str(exports[0]))
     samples = read_audio(audio)
     replay = run.replay
     if replay.takes_samples:

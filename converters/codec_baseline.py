@@ -1,11 +1,13 @@
-"""Goldens of an audio codec: both directions, computed by the float64 replay.
+"""Goldens of an audio codec: both directions, by the float64 replay or by its ONNX exports.
 
-No published package has the model's code, so that the replay itself is the reference; the
-metadata says so. Codes are stored as I32, with the margin by which each one was nearest.
+No published package has the model's code, so that the replay itself is the reference, unless there
+are exports of the codec; the metadata says which. Codes are stored as I32, with the margin by
+which each one was nearest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,13 @@ import numpy as np
 from converters.audio import read_audio
 from converters.baseline import ARCHITECTURE, Baseline, file_sha256
 from converters.codec import codec_of
+from converters.codec_onnx import Exports
 from converters.emit import emit
 from converters.goldens import golden_tensor
 from converters.manifest import Entry, Manifest
 from converters.sources.source import Source
+from graphtools.errors import UnsupportedError
+from graphtools.runtime import runtime_version
 from graphtools.tensors import Array, DType, Held, LazyTensor
 
 __all__ = ["REFERENCE", "codec_baseline"]
@@ -24,7 +29,9 @@ __all__ = ["REFERENCE", "codec_baseline"]
 REFERENCE = "replay-f64"
 
 
-def codec_baseline(manifest: Manifest, source: Source, audio: Path, output: Path) -> Baseline:
+def codec_baseline(
+    manifest: Manifest, source: Source, audio: Path, output: Path, exports: Sequence[Path] = ()
+) -> Baseline:
     """Encode a clip, decode its codes, and write every stage of both.
 
     Args:
@@ -32,27 +39,50 @@ def codec_baseline(manifest: Manifest, source: Source, audio: Path, output: Path
         source: the checkpoint, for its files' digests.
         audio: at the codec's own rate and channels.
         output: the GGUF to write.
+        exports: ONNX exports of the codec: then codes and samples are onnxruntime's, and no
+            stage between them is known.
 
     Raises:
-        UnsupportedError: the clip has another rate or other channels.
+        UnsupportedError: the clip has another rate or other channels, or an export is none of
+            this codec.
     """
     codec = codec_of(manifest)
-    wave = read_audio(audio, codec.sample_rate, codec.channels)
+    wave = np.atleast_2d(read_audio(audio, codec.sample_rate, codec.channels))
     coded = codec.encode(wave)
-    back = codec.decode(coded.output)
     assert coded.margins is not None  # encoding always gives them
-    goldens: dict[str, Array] = {"wav": np.atleast_2d(wave), **coded.stages}
-    goldens |= {"codes": coded.output, "codes_margin": coded.margins, **back.stages}
-    stages = tuple(n for n in goldens if n not in ("wav", "codes_margin"))
+    goldens: dict[str, Array] = {"wav": wave, "codes_margin": coded.margins}
+    noise: dict[str, float] = {}
+    if exports:
+        reference = f"onnxruntime {runtime_version()}"
+        run = Exports(exports, codec)
+        codes = run.encode(wave)
+        if codes is not None:
+            _require_shape(exports, "codes", codes, coded.output)
+            goldens["codes"] = codes
+            noise["codes"] = float(np.abs(codes - coded.output).max())
+        else:
+            codes = coded.output
+        decoded = run.decode(codes)
+        if decoded is not None:
+            goldens["decoded"] = decoded
+            noise["decoded"] = float(np.abs(decoded - codec.decode(codes).output).max())
+    else:
+        reference = REFERENCE
+        back = codec.decode(coded.output)
+        stages = {**coded.stages, "codes": coded.output, **back.stages}
+        goldens |= stages
+        noise = dict.fromkeys(stages, 0.0)
     values = {
         "arch": manifest.architecture,
-        "model_sha256": ",".join(file_sha256(file) for file in source.files),
+        "model_sha256": ",".join(file_sha256(file) for file in (*source.files, *exports)),
         "audio_name": audio.name,
         "audio_sha256": file_sha256(audio),
-        "reference": REFERENCE,
+        "reference": reference,
     }
     entries = [Entry(f"baseline.{key}", "string", v, "baseline run") for key, v in values.items()]
-    entries.append(Entry("baseline.stages", "[string]", stages, "baseline run"))
+    entries.append(Entry("baseline.stages", "[string]", tuple(noise), "baseline run"))
+    accuracy = tuple(float(np.float32(v)) for v in noise.values())
+    entries.append(Entry("baseline.noise", "[f32]", accuracy, "baseline run"))
     tensors = [
         _codes(name, value) if name == "codes" else golden_tensor(name, value)
         for name, value in goldens.items()
@@ -62,12 +92,23 @@ def codec_baseline(manifest: Manifest, source: Source, audio: Path, output: Path
     return Baseline(
         arch=manifest.architecture,
         output=output,
-        reference=REFERENCE,
+        reference=reference,
         length=wave.shape[-1],
-        stages={name: (goldens[name].shape, 0.0) for name in stages},
-        outputs={"codes": coded.output, "decoded": back.output},
+        stages={name: (goldens[name].shape, value) for name, value in noise.items()},
+        outputs={name: goldens[name] for name in ("codes", "decoded") if name in goldens},
         seg_pool=None,
     )
+
+
+def _require_shape(exports: Sequence[Path], what: str, found: Array, ours: Array) -> None:
+    if found.shape != ours.shape:
+        raise UnsupportedError(
+            f"the export gives {what} of another shape than the checkpoint",
+            file=exports[0],
+            expected=str(list(ours.shape)),
+            found=str(list(found.shape)),
+            todo="name the export of this very checkpoint",
+        )
 
 
 def _codes(name: str, values: Array) -> LazyTensor:

@@ -69,6 +69,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = checkpoints.wav2vec2_config(use_weighted_layer_sum=head == "emotion")
         module = checkpoints.wav2vec2(head, config)
         checkpoints.save_wav2vec2(module, config, folder / head)
+    _add_codec(folder)
     (folder / "my_models.py").write_text(_MODULE)
     rng = np.random.default_rng(0)
     np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
@@ -78,6 +79,20 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "encoder.safetensors",
     )
     return folder
+
+
+def _add_codec(folder: Path) -> None:
+    """A codec's checkpoint, a clip at its rate, and its exports."""
+    import soundfile
+    import torch
+
+    from fixtures.checkpoints import load_codec
+    from fixtures.export import export_codec
+
+    shutil.copytree(ROOT / "fixtures" / "moss_tiny", folder / "moss")
+    wave = np.load(folder / "moss" / "expected.npz")["wav"].astype(np.float32)
+    soundfile.write(folder / "codec_clip.wav", wave, 1600, "FLOAT")
+    export_codec(load_codec(folder / "moss"), torch.from_numpy(wave)[None], folder)
 
 
 @pytest.mark.slow

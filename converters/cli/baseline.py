@@ -18,7 +18,12 @@ __all__ = ["command"]
 
 @click.command()
 @model_options
-@click.option("--audio", required=True, metavar="WAV", help="Clip: 16 kHz, mono.")
+@click.option(
+    "--audio",
+    required=True,
+    metavar="WAV",
+    help="Clip: 16 kHz, mono; for a codec at its own rate and channels.",
+)
 @click.option(
     "--output", "--out", "output", required=True, metavar="GGUF", type=click.Path(path_type=Path)
 )
@@ -30,9 +35,22 @@ __all__ = ["command"]
     help="CAM++: divide the last partial segment by the kernel, 100 (as the engine does), or by "
     "the frames that are there (as PyTorch does).",
 )
+@click.option(
+    "--onnx",
+    "exports",
+    multiple=True,
+    metavar="ONNX",
+    type=click.Path(path_type=Path),
+    help="Codec: an export of its encoder or decoder, run instead of the replay (repeatable).",
+)
 @json_option
 def command(
-    chosen: ChosenModel, audio: str, output: Path, seg_pool: SegmentRule, as_json: bool
+    chosen: ChosenModel,
+    audio: str,
+    output: Path,
+    seg_pool: SegmentRule,
+    exports: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Write the golden intermediates of one clip: front end, every stage, the embedding.
 
@@ -51,6 +69,7 @@ def command(
         arch=chosen.arch,
         seg_pool=seg_pool,
         options=Options(do_normalize=chosen.do_normalize),
+        exports=exports,
     )
     if as_json:
         print_json(done.to_json())
