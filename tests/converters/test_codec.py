@@ -26,7 +26,7 @@ from converters.convert import convert
 from converters.gguf_file import read
 from converters.manifest import Manifest
 from converters.sources.source import open_source
-from graphtools.errors import UnsupportedError
+from graphtools.errors import NotAModelError, UnsupportedError
 
 TINY = Path(__file__).parents[2] / "fixtures" / "moss_tiny"
 
@@ -383,3 +383,13 @@ class TestVerify:
         assert "writing" in shown
         assert "B/s" in shown or "?" in shown
         assert b"writing" not in done.stdout
+
+
+def test_a_shard_that_is_cut_leaves_nothing(tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "cut")
+    shard = sorted((tmp_path / "cut").glob("*.safetensors"))[1]
+    os.truncate(shard, shard.stat().st_size - 100)
+    with pytest.raises(NotAModelError) as caught:
+        convert(tmp_path / "cut", tmp_path / "x.gguf")
+    assert shard.name in str(caught.value.file)
+    assert [p.name for p in tmp_path.iterdir()] == ["cut"]
