@@ -15,7 +15,7 @@ from converters import gguf_file
 from converters.baseline import baseline
 from converters.compare import local_error
 from converters.convert import convert
-from converters.probes import probes
+from converters.proof_source import probes_of
 from converters.proof_result import GATE, Proof
 from converters.replay import Replay, replay
 from fixtures import catalog
@@ -149,7 +149,7 @@ def local_floors(file: Path, net: Any) -> dict[str, tuple[float, str]]:
     player = Replay.of(gguf_file.read(file))
     for rule in rules:
         runner = Runner.of(net.graph.model, [*tensors.values()], rule)
-        for probe in probes():
+        for probe in probes_of(net):
             reference = runner.run({net.binding.input: probe.features[None]})
 
             def check(
