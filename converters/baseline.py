@@ -235,7 +235,7 @@ def _onnx_run(
 ) -> _Run:
     net = require_recovered(build(load(model)))
     found = arch_of_family(net.family.name)
-    require_arch(arch, found, net)
+    require_arch(arch, net.family.name if found is None else found.name, net)
     graph, tensors = net.graph, net.binding.stages
     rule = seg_pool if has_partial_windows(graph.model) else None
     runner = Runner.of(graph.model, [*tensors.values()], rule)
@@ -245,7 +245,8 @@ def _onnx_run(
         computed = runner.run({net.binding.input: features[None]})
         return {stage: computed[tensor] for stage, tensor in tensors.items()}
 
-    replay = Replay.of(describe(net, found, title))
+    # Where no engine has a schema, the weights are those that the network was recovered with.
+    replay = Replay.bound(net) if found is None else Replay.of(describe(net, found, title))
     return _Run(replay, f"onnxruntime {runtime_version()}", (model,), stages, rule)
 
 

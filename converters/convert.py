@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from converters import metadata_props
-from converters.archs import Arch, arch_of_family
+from converters.archs import ARCHS, Arch, arch_of_family
 from converters.archs.building import Builder
 from converters.archs.speaker import ARCHITECTURE
 from converters.emit import emit, replacing, require_other
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from converters.checkpoint import CheckpointProof
     from converters.proof_result import Proof
 
-__all__ = ["Conversion", "Verify", "convert", "describe", "require_arch", "require_recovered"]
+__all__ = [
+    "Conversion",
+    "Verify",
+    "convert",
+    "describe",
+    "require_arch",
+    "require_recovered",
+    "require_schema",
+]
 
 Verify = Literal["full", "sample", "none"]
 
@@ -98,8 +106,8 @@ def convert(
     net = require_recovered(build(load(path)))
     spans = (tensor.span() for tensor in net.graph.model.constants.values())
     require_other(output, *{span.path for span in spans if span is not None})
-    found = arch_of_family(net.family.name)
-    require_arch(arch, found, net)
+    found = require_schema(net)
+    require_arch(arch, found.name, net)
     strange = sorted(set(allow_unproven) - {row.key for row in found.rows})
     if strange:
         raise UsageError(
@@ -206,19 +214,37 @@ def describe(net: Recovered, arch: Arch, name: str) -> Manifest:
     )
 
 
-def require_arch(asserted: str | None, found: Arch, net: Recovered) -> None:
+def require_schema(net: Recovered) -> Arch:
+    """The architecture that stores a recovered network.
+
+    Raises:
+        UnsupportedError: no engine has a schema for it.
+    """
+    arch = arch_of_family(net.family.name)
+    if arch is None:
+        raise UnsupportedError(
+            f"recovered as {net.family.title}, but no engine schema stores it",
+            file=net.graph.model.path,
+            expected=", ".join(a.name for a in ARCHS if a.describe is not None),
+            found=net.family.name,
+            todo="`graphtools inspect` shows it, and `graphtools baseline` makes its goldens",
+        )
+    return arch
+
+
+def require_arch(asserted: str | None, found: str, net: Recovered) -> None:
     """Check what the user says about the architecture.
 
     Raises:
         UnsupportedError: the network is another one.
     """
-    if asserted is not None and asserted != found.name:
+    if asserted is not None and asserted != found:
         raise UnsupportedError(
             f"the network is not {asserted}",
             file=net.graph.model.path,
             expected=asserted,
-            found=f"{found.name} ({net.family.title}), by its structure",
-            todo=f"leave --arch out, or pass --arch {found.name}",
+            found=f"{found} ({net.family.title}), by its structure",
+            todo=f"leave --arch out, or pass --arch {found}",
         )
 
 

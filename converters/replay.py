@@ -20,7 +20,8 @@ from graphtools.errors import Error, UnsupportedError, UsageError
 from graphtools.match import Role
 from graphtools.numpy_ops import NumpyOps
 from graphtools.onnx_edit import SegmentRule
-from graphtools.tensors import Array
+from graphtools.recover import Recovered
+from graphtools.tensors import Array, LazyTensor, widened
 
 __all__ = ["Replay", "ReplayResult", "audio_input", "read_array", "replay"]
 
@@ -170,6 +171,24 @@ class Replay:
         arch = arch_of_manifest(manifest)
         restore = arch.inverse if inverse and arch.inverse is not None else arch.restore
         return cls(manifest, arch, restore(manifest))
+
+    @classmethod
+    def bound(cls, net: Recovered) -> Replay:
+        """A recovered network as it stands in its source, without a manifest's keys."""
+        names: dict[tuple[str, Role], str] = {}
+        tensors: dict[str, LazyTensor] = {}
+        for slot, layer in net.binding.layers.items():
+            for role, tensor in layer.tensors.items():
+                name = tensor.name
+                if name in tensors and tensors[name].origin() != tensor.origin():
+                    name = f"{slot}.{role}"  # one name may stand for a folded weight elsewhere
+                names[slot, role] = name
+                tensors[name] = widened(tensor).named(name)
+        constants = {name: found.value for name, found in net.binding.constants.items()}
+        network = Network(net.family, net.config, names, constants)
+        arch = Arch(net.family.name, net.family.name, (), lambda m: network, ("encoder_out",))
+        manifest = Manifest(arch.architecture, net.family.title, (), tuple(tensors.values()))
+        return cls(manifest, arch, network)
 
     @property
     def n_mels(self) -> int:

@@ -99,6 +99,19 @@ def _segment_context(x: Array, constants: Mapping[str, float]) -> Array:
     return np.asarray(x.mean(axis=1, keepdims=True) + spread)
 
 
+def _simam(x: Array, constants: Mapping[str, float]) -> Array:
+    """[C, ...] to the same: each element times the sigmoid of its inverse energy.
+
+    Yang et al., "SimAM: A Simple, Parameter-Free Attention Module" (2021), equation 5:
+    ``(x - mean)^2 / (4 (variance + lambda)) + 1/2``, mean and variance over a channel's map.
+    """
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    apart = np.square(flat - flat.mean(axis=1, keepdims=True))
+    variance = apart.sum(axis=1, keepdims=True) / (flat.shape[1] - 1)
+    energy = apart / (4.0 * (variance + constants["lambda"])) + 0.5
+    return np.asarray((flat * 0.5 * (1.0 + np.tanh(0.5 * energy))).reshape(x.shape))
+
+
 def _read_eps(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch:
     """The scalar added right before the square root; 0 where nothing is added."""
     roots = list(_nodes(graph, region, "Sqrt", "Pow"))
@@ -152,6 +165,23 @@ def _read_segment(graph: Graph, region: Region) -> Mapping[str, Constant] | Mism
     return {"segment": Constant("segment", 100.0, f"{pool}, kernel_shape")}
 
 
+def _read_lambda(graph: Graph, region: Region) -> Mapping[str, Constant] | Mismatch:
+    """What is added to the variance; the other scalar that is added is one half."""
+    added = {
+        value: f'{node}, constant "{name}"'
+        for node in _nodes(graph, region, "Add")
+        for name in node.inputs
+        if (value := scalar(graph, name)) is not None
+    }
+    half = added.pop(0.5, None)
+    gates = list(_nodes(graph, region, "Sigmoid"))
+    if half is None or len(added) != 1 or len(gates) != 1:
+        expected = "one Sigmoid, of a variance plus a constant and one half more"
+        return Mismatch(_where(region), expected, f"{len(gates)} Sigmoid, {sorted(added)} added")
+    (value, origin), *_ = added.items()
+    return {"lambda": Constant("lambda", value, origin)}
+
+
 def _nodes(graph: Graph, region: Region, *ops: str) -> Iterator[Node]:
     for index in sorted(region.nodes):
         if graph.model.nodes[index].op in ops:
@@ -165,5 +195,6 @@ def _where(region: Region) -> str:
 ISLANDS: Mapping[str, Island] = {
     "tstp": Island("mean and std over time of every channel and bin", _statistics, _read_eps),
     "stats": Island("mean and std over time of every channel", _statistics, _read_eps),
+    "simam": Island("each element times the sigmoid of its energy", _simam, _read_lambda),
     "cam": Island("mean over time plus 100-frame segment means", _segment_context, _read_segment),
 }

@@ -8,6 +8,7 @@ from graphtools.graph import Graph, constant, regions_above, scalar, see
 from graphtools.islands import ISLANDS, Constant, Mismatch
 from graphtools.match import Match, Matcher, describe, missing, node_at
 from graphtools.match_layers import match_bn, match_conv, match_linear, match_subtract
+from graphtools.match_pooling import match_softmax, match_statistics
 from graphtools.model import Node
 from graphtools.tensors import DType
 from graphtools.trace import Step
@@ -213,5 +214,7 @@ MATCHERS: Mapping[str, Matcher] = {
     "subtract_from": _subtract_from,
     "concat": _concat,
     "split": _split,
+    "softmax": match_softmax,
+    "statistics": match_statistics,
     "island": _island,
 }

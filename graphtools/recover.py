@@ -90,4 +90,5 @@ def recover(graph: Graph) -> Recovered | NearMiss:
         )
     if found:
         return found[0]
-    return max(misses, key=lambda near: near.miss.agreed)
+    # Of networks that are equally near the smallest one, of which that is the most.
+    return max(misses, key=lambda near: (near.miss.agreed, -near.miss.total))

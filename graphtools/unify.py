@@ -208,27 +208,46 @@ def _tells_more(tried: tuple[int, Mismatch, int], best: tuple[int, Mismatch, int
 
 
 def _agreement_from_input(template: Template, graph: Graph) -> int:
-    """Steps that fit, going forward greedily from the input; for explanations only."""
+    """Steps that fit, going forward from the input; for explanations only.
+
+    Forwards there is more to choose than backwards: of two convolutions on one tensor the wrong
+    one shows a few steps later. A choice is undone twice a step at most.
+    """
     if len(graph.inputs) != 1:
         return 0
+    steps = template.steps
     values = {0: graph.inputs[0].name}
-    for at, step in enumerate(template.steps[1:], start=1):
-        operands = [values[o] for o in step.operands]
-        if step.kind in LAYOUT:
-            values[at] = operands[0]
-            continue
-        for tensor in _reachable(graph, operands[0]):
-            found = MATCHERS[step.kind](graph, step, tensor)
-            fits = not isinstance(found, Mismatch) and any(
-                [see(graph, o) for o in match.operands] == [see(graph, o) for o in operands]
-                for match in found
-            )
-            if fits:
-                values[at] = tensor
-                break
-        else:
-            return at
-    return len(template.steps)
+    choices: list[tuple[int, list[str]]] = []
+    budget, at, deepest = 2 * len(steps), 1, 1
+    while at < len(steps):
+        operands = [values[o] for o in steps[at].operands]
+        found = _ahead(graph, steps[at], operands)
+        if not found:
+            deepest = max(deepest, at)
+            if not choices or budget == 0:
+                return deepest
+            budget -= 1
+            at, found = choices.pop()
+        if len(found) > 1:
+            choices.append((at, found[1:]))
+        values[at] = found[0]
+        at += 1
+    return len(steps)
+
+
+def _ahead(graph: Graph, step: Step, operands: list[str]) -> list[str]:
+    """Tensors that ``step`` may give when it reads ``operands``."""
+    if step.kind in LAYOUT:
+        return operands[:1]
+    wanted = [see(graph, o) for o in operands]
+    found = []
+    for tensor in _reachable(graph, operands[0]):
+        matches = MATCHERS[step.kind](graph, step, tensor)
+        if not isinstance(matches, Mismatch) and any(
+            [see(graph, o) for o in match.operands] == wanted for match in matches
+        ):
+            found.append(tensor)
+    return found
 
 
 def _reachable(graph: Graph, tensor: str, limit: int = 60) -> list[str]:

@@ -165,6 +165,7 @@ class TestEdges:
     def test_families_are_forwards_over_ops_and_questions_to_a_graph(self) -> None:
         allowed = {
             *("graphtools.ops", "graphtools.graph", "graphtools.model", "graphtools.errors"),
+            *("graphtools.residual", "graphtools.families"),  # a variation of another network
         }
         for module in GRAPHTOOLS:
             if module.startswith("graphtools/families/") and "__init__" not in module:

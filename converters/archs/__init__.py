@@ -34,9 +34,10 @@ def arch_named(name: str) -> Arch:
     )
 
 
-def arch_of_family(family: str) -> Arch:
-    """The architecture that stores the networks of a family that is recovered from ONNX."""
-    return next(arch for arch in ARCHS if arch.family == family)
+def arch_of_family(family: str) -> Arch | None:
+    """The architecture that stores the networks of a family that is recovered from ONNX; None
+    where no engine has a schema for them."""
+    return next((arch for arch in ARCHS if arch.family == family), None)
 
 
 def arch_of_manifest(manifest: Manifest) -> Arch:

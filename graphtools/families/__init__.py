@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphtools.families import campplus, ecapa, eres2net, moss, resnet, wav2vec2
 from graphtools.graph import Graph
 from graphtools.trace import Template, trace
 
@@ -38,15 +39,19 @@ class Family:
         return trace(lambda o, x: self.forward(o, x, config), rank)
 
 
+def _family(name: str) -> Family:
+    module = importlib.import_module(f"{__name__}.{name}")
+    return Family(
+        module.NAME,
+        module.TITLE,
+        getattr(module, "TAKES", "features"),
+        module.forward,
+        getattr(module, "guess", None),
+    )
+
+
+# Every module of this package is a family: adding a file is adding one.
 FAMILIES: Mapping[str, Family] = {
     family.name: family
-    for family in (
-        *(
-            Family(module.NAME, module.TITLE, "features", module.forward, module.guess)
-            for module in (resnet, eres2net, campplus)
-        ),
-        Family(ecapa.NAME, ecapa.TITLE, "features", ecapa.forward),
-        Family(wav2vec2.NAME, wav2vec2.TITLE, "samples", wav2vec2.forward),
-        Family(moss.NAME, moss.TITLE, "samples", moss.forward),
-    )
+    for family in (_family(m.name) for m in sorted(pkgutil.iter_modules(__path__)))
 }

@@ -9,14 +9,14 @@ from graphtools.graph import Graph, canonical_order, constant, see
 from graphtools.model import Node
 from graphtools.ops import Ops, X
 
-__all__ = ["NAME", "TITLE", "Config", "forward", "guess"]
+__all__ = ["NAME", "STRIDES", "TITLE", "Config", "aff", "block", "forward", "guess"]
 
 NAME = "eres2net"
 TITLE = "ERes2Net (3D-Speaker)"
 
 _1x1, _3x3 = (1, 1), (3, 3)
 # Stride of each layer's first block, and the layers whose blocks fuse their chunks with AFF.
-_STRIDES = (1, 2, 2, 2)
+STRIDES = (1, 2, 2, 2)
 _FUSING = (False, False, True, True)
 
 
@@ -40,26 +40,29 @@ def forward(o: Ops[X], x: X, cfg: Config) -> X:
         channels = cfg.m_channels << (layer + 1)
         for index in range(cfg.num_blocks[layer]):
             name = f"layer{layer + 1}.{index}"
-            stride = 1 if index else _STRIDES[layer]
-            x = _block(o, x, name, stride, cfg.scale, channels, first=not index)
+            stride = 1 if index else STRIDES[layer]
+            x = block(o, x, name, stride, cfg.scale, channels, first=not index)
             x = o.stage(x, name)
         if layer == 0:
             fused = x
         else:
             slot = f"layer{layer}_downsample"
             down = o.conv(fused, slot, kernel=_3x3, stride=2, channels=channels)
-            fused = o.stage(_aff(o, x, down, f"fuse{layer}"), f"fuse{layer}")
+            fused = o.stage(aff(o, x, down, f"fuse{layer}"), f"fuse{layer}")
     x = o.stage(o.island(fused, "tstp"), "pooled")
     return o.stage(o.linear(x, "seg"), "encoder_out")
 
 
-def _block(o: Ops[X], x: X, name: str, stride: int, scale: int, channels: int, *, first: bool) -> X:
+def block(
+    o: Ops[X], x: X, name: str, stride: int, scale: int, channels: int | None, *, first: bool
+) -> X:
+    """A Res2Net block called ``layerN.M``; ``channels`` where the family fixes its width."""
     layer = int(name[5]) - 1
     h = o.clip(o.conv(x, f"{name}.conv1", kernel=_1x1, stride=stride), "relu_clamp")
     chunks: list[X] = []
     for i, chunk in enumerate(o.split(h, scale)):
         if i and _FUSING[layer]:
-            chunk = _aff(o, chunks[-1], chunk, f"{name}.fuse{i - 1}")
+            chunk = aff(o, chunks[-1], chunk, f"{name}.fuse{i - 1}")
         elif i:
             chunk = o.add(chunks[-1], chunk)
         chunks.append(o.clip(o.conv(chunk, f"{name}.convs.{i}", kernel=_3x3), "relu_clamp"))
@@ -69,7 +72,7 @@ def _block(o: Ops[X], x: X, name: str, stride: int, scale: int, channels: int, *
     return o.clip(o.add(h, x), "relu_clamp")
 
 
-def _aff(o: Ops[X], x: X, y: X, name: str) -> X:
+def aff(o: Ops[X], x: X, y: X, name: str) -> X:
     """X * (1 + a) + y * (1 - a), a = tanh(conv(silu(conv(concat(x, y))))).
 
     Spelled as the class does: t = 1 + a, then x * t + y * (2 - t).

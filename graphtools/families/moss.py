@@ -11,10 +11,21 @@ from typing import Literal
 
 from graphtools.ops import Ops, X
 
-__all__ = ["EPS", "MAX_PERIOD", "NAME", "TITLE", "Config", "Patch", "Transformer", "forward"]
+__all__ = [
+    "EPS",
+    "MAX_PERIOD",
+    "NAME",
+    "TAKES",
+    "TITLE",
+    "Config",
+    "Patch",
+    "Transformer",
+    "forward",
+]
 
 NAME = "moss"
 TITLE = "MOSS audio tokenizer"
+TAKES = "samples"
 
 # The layer norms' epsilon and the period of the rotary positions; no key carries them.
 EPS = 1e-5

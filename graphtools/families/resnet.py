@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
-from graphtools.graph import ENTRY, Graph, constant, see
+from graphtools.graph import Graph, see
 from graphtools.ops import Ops, X
+from graphtools.residual import residual_blocks
 
-__all__ = ["NAME", "TITLE", "Block", "Config", "block_names", "forward", "guess"]
+__all__ = [
+    "NAME",
+    "TITLE",
+    "Block",
+    "Config",
+    "basic",
+    "block_names",
+    "configs_of",
+    "embed",
+    "forward",
+    "guess",
+    "trunk",
+]
 
 NAME = "resnet"
 TITLE = "ResNet of BasicBlocks (WeSpeaker)"
@@ -35,15 +47,29 @@ class Config:
 
 def forward(o: Ops[X], x: X, cfg: Config) -> X:
     """Features [n_mels, T] to the embedding [D]."""
+    return embed(o, o.island(trunk(o, x, cfg, basic), "tstp"), cfg)
+
+
+def trunk(o: Ops[X], x: X, cfg: Config, branch: Callable[[Ops[X], X, str, int], X]) -> X:
+    """Stem and blocks; ``branch(o, x, name, stride)`` is what a block adds to its shortcut."""
     x = o.stage(o.relu(o.conv(o.channel(x), "stem", kernel=_3x3)), "stem")
     for name, block in zip(block_names(cfg), cfg.blocks, strict=True):
-        h = o.relu(o.conv(x, f"{name}.conv1", kernel=_3x3, stride=block.stride))
-        h = o.conv(h, f"{name}.conv2", kernel=_3x3)
+        h = branch(o, x, name, block.stride)
         if block.shortcut:
             x = o.conv(x, f"{name}.shortcut", kernel=_1x1, stride=block.stride)
         x = o.stage(o.relu(o.add(h, x)), name)
-    x = o.stage(o.island(x, "tstp"), "pooled")
-    x = o.linear(x, "seg")
+    return x
+
+
+def basic(o: Ops[X], x: X, name: str, stride: int) -> X:
+    """The branch of a BasicBlock."""
+    h = o.relu(o.conv(x, f"{name}.conv1", kernel=_3x3, stride=stride))
+    return o.conv(h, f"{name}.conv2", kernel=_3x3)
+
+
+def embed(o: Ops[X], pooled: X, cfg: Config) -> X:
+    """The embedding layer on what the pooling gives, and the mean vector."""
+    x = o.linear(o.stage(pooled, "pooled"), "seg")
     if cfg.mean_vec:
         x = o.subtract(x, "mean_vec")
     return o.stage(x, "encoder_out")
@@ -60,12 +86,13 @@ def block_names(cfg: Config) -> Iterator[str]:
 
 
 def guess(graph: Graph) -> Iterator[Config]:
-    """Read the blocks off the spine: the nodes that every path from input to output passes.
+    """BasicBlocks read off the spine."""
+    return configs_of(graph, (3, 3))
 
-    An Add of two computed tensors on the spine ends a block; the convolutions that hang
-    between it and the spine node before it are the block's own. Where they are not those of
-    BasicBlocks, ResNet34 is offered, so that a miss can be told against something.
-    """
+
+def configs_of(graph: Graph, kernels: tuple[int, ...]) -> Iterator[Config]:
+    """What blocks of ``kernels`` are on the spine; where there are none, those of ResNet34, so
+    that a miss can be told against something."""
     strides = (1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1)
     standard = tuple(Block(s, shortcut=s == 2) for s in strides)
     for value in graph.outputs:
@@ -73,56 +100,20 @@ def guess(graph: Graph) -> Iterator[Config]:
         if last is None:
             continue
         mean_vec = last.op == "Sub"
-        blocks = tuple(_blocks(graph, _spine(graph, last.index)))
+        blocks = _blocks(graph, value.name, kernels)
         if blocks:
             yield Config(blocks, mean_vec)
         yield Config(standard, mean_vec)
     yield Config(standard, mean_vec=False)
 
 
-def _blocks(graph: Graph, spine: list[int]) -> Iterator[Block]:
-    convs = _convs_by_spine(graph, spine)
-    for above in _block_starts(graph, spine):
-        kernels = sorted(kernel for kernel, _ in convs.get(above, ()))
-        if kernels == [1, 3, 3]:
-            yield Block(max(s for _, s in convs[above]), shortcut=True)
-        elif kernels == [3, 3]:
-            yield Block(1, shortcut=False)
-
-
-def _spine(graph: Graph, node: int) -> list[int]:
-    """Dominators of a node, from the input side to the node itself."""
-    spine = []
-    while node != ENTRY and node in graph.dominators:
-        spine.append(node)
-        node = graph.dominators[node]
-    return spine[::-1]
-
-
-def _block_starts(graph: Graph, spine: list[int]) -> Iterator[int]:
-    """The spine node before every Add of two computed tensors on the spine."""
-    for above, below in pairwise(spine):
-        node = graph.model.nodes[below]
-        if node.op == "Add" and not any(constant(graph, name) for name in node.inputs):
-            yield above
-
-
-def _convs_by_spine(graph: Graph, spine: list[int]) -> dict[int, list[tuple[int, int]]]:
-    """(kernel, stride) of the convolutions off the spine, by the spine node above them."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    nearest = {node: node for node in (*spine, ENTRY)}
-    for node in graph.model.nodes:
-        walk: list[int] = []
-        at = node.index
-        while at not in nearest and at in graph.dominators:
-            walk.append(at)
-            at = graph.dominators[at]
-        top = nearest.get(at, ENTRY)
-        nearest.update(dict.fromkeys(walk, top))
-        if node.op == "Conv" and walk:
-            weight = constant(graph, node.inputs[1])
-            kernel = weight.shape[-1] if weight is not None and weight.shape else 0
-            found.setdefault(top, []).append(
-                (kernel, max(node.integers("strides", (1,)), default=1))
-            )
-    return found
+def _blocks(graph: Graph, output: str, kernels: tuple[int, ...]) -> tuple[Block, ...]:
+    """The blocks of ``kernels`` above an output; with a 1x1 more one has a shortcut conv."""
+    found = []
+    for convs in residual_blocks(graph, output):
+        sizes = [kernel for kernel, _ in convs]
+        if sizes == sorted((1, *kernels)):
+            found.append(Block(max(stride for _, stride in convs), shortcut=True))
+        elif sizes == sorted(kernels):
+            found.append(Block(1, shortcut=False))
+    return tuple(found)

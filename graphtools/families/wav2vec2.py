@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from graphtools.ops import Ops, X
 
-__all__ = ["NAME", "TITLE", "Config", "forward"]
+__all__ = ["NAME", "TAKES", "TITLE", "Config", "forward"]
 
 NAME = "wav2vec2"
 TITLE = "wav2vec 2.0 with a head"
+TAKES = "samples"
 
 # torch's defaults, which the conv stack's norms use whatever the config says.
 _CONV_NORM_EPS = 1e-5

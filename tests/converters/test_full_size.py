@@ -15,8 +15,8 @@ from converters import gguf_file
 from converters.baseline import baseline
 from converters.compare import local_error
 from converters.convert import convert
-from converters.proof_source import probes_of
 from converters.proof_result import GATE, Proof
+from converters.proof_source import probes_of
 from converters.replay import Replay, replay
 from fixtures import catalog
 from graphtools.errors import MissError
@@ -81,17 +81,15 @@ LISTS = {
 }
 # The nearest family, and what the first difference is about.
 REFUSED = {
-    "eres2netv2": "ERes2Net",
     "eres2net_huge": "ERes2Net",
-    "resnet50": "ResNet",
-    "resnet152": "ResNet",
     "resnet34_two_emb": "ResNet",
     "mlp": "",
 }
 
 
 def test_the_catalog_has_no_other_networks() -> None:
-    assert sorted([*FIGURES, *REFUSED]) == sorted(catalog.names(committed=False))
+    unstored = {"eres2netv2", "resnet50", "resnet152"}  # recovered: test_unstored.py
+    assert sorted([*FIGURES, *REFUSED, *unstored]) == sorted(catalog.names(committed=False))
 
 
 @pytest.mark.parametrize("name", FIGURES)

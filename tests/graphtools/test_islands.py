@@ -277,5 +277,5 @@ class TestReadingSegments:
 
 
 def test_every_kind_says_what_it_means() -> None:
-    assert set(ISLANDS) == {"tstp", "stats", "cam"}
+    assert set(ISLANDS) == {"tstp", "stats", "cam", "simam"}
     assert all(island.meaning and "\n" not in island.meaning for island in ISLANDS.values())

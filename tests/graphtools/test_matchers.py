@@ -13,7 +13,6 @@ from graphtools.islands import Mismatch
 from graphtools.match import Match
 from graphtools.matchers import MATCHERS
 from graphtools.ops import LAYOUT, Ops
-from graphtools.recover import Recovered
 from graphtools.trace import Traced, trace
 
 Parse = Callable[..., Graph]
@@ -25,11 +24,13 @@ Miss = Callable[..., Mismatch]
 
 @pytest.mark.parametrize("name", [n for n, family in FAMILIES.items() if family.guess])
 def test_every_step_of_a_family_that_is_recovered_has_a_matcher(
-    recovered: Callable[[str], Recovered], name: str
+    export: Callable[[str], Graph], name: str
 ) -> None:
-    net = recovered({"resnet": "resnet34_tiny"}.get(name, f"{name}_tiny"))
-    kinds = {step.kind for step in net.binding.template.steps}
-    assert kinds - LAYOUT - {"input"} <= set(MATCHERS)
+    family = FAMILIES[name]
+    assert family.guess is not None
+    for config in family.guess(export("resnet34_tiny")):
+        kinds = {step.kind for step in family.template(config).steps}
+        assert kinds - LAYOUT - {"input"} <= set(MATCHERS)
 
 
 # --- activations ----------------------------------------------------------------------------

@@ -530,16 +530,14 @@ class TestHiddenLayers:
 @pytest.mark.parametrize(
     ("name", "family", "op", "expected", "found"),
     [
-        ("eres2netv2", "eres2net", "Clip", "Add", "Clip"),
+        # Its last fusion reads the fusion before it, and not the layer.
         (
             "eres2net_huge",
-            "eres2net",
-            "Conv",
-            "conv 3x3, stride 2x2, pad 1x1, 1024 output channels",
-            "2048 output channels",
+            "eres2net_v2",
+            "Add",
+            "one tensor that all readers of layer3.5 (stage) share",
+            '"/fuse_mode123/Add_1_output_0"',
         ),
-        ("resnet50", "resnet", "Conv", "conv 3x3, stride 1x1, pad 1x1", "conv 1x1"),
-        ("resnet152", "resnet", "Conv", "conv 3x3, stride 1x1, pad 1x1", "conv 1x1"),
         (
             "resnet34_two_emb",
             "resnet",

@@ -207,6 +207,8 @@ def test_a_command_that_is_told_to_stop_leaves_nothing(
         [sys.executable, "-c", MAIN, "convert", "--model", catalog.path("campplus_tiny"),
          "--output", tmp_path / "x.gguf"],
         env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # A shell that runs tests in the background has its children ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     for _ in range(600):
         if list(tmp_path.iterdir()):  # the temp file is there: it is in the middle of its work
