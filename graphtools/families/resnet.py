@@ -72,10 +72,12 @@ def guess(graph: Graph) -> Iterator[Config]:
         last = graph.producers.get(see(graph, value.name))
         if last is None:
             continue
-        mean_vec = last.op == "Sub"
         blocks = tuple(_blocks(graph, _spine(graph, last.index)))
+        mean_vec = last.op == "Sub"
         if blocks:
             yield Config(blocks, mean_vec)
+            # More may come after the embedding: a miss then says so.
+            yield Config(blocks, not mean_vec)
         yield Config(standard, mean_vec)
     yield Config(standard, mean_vec=False)
 
