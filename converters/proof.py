@@ -19,7 +19,16 @@ from converters.compare import difference, local_error
 from converters.probes import Probe
 from converters.proof_regions import check_regions
 from converters.proof_result import GATE, MIN_COSINE, Proof, StageError
-from converters.proof_source import SourceError, as_shape, feeds, probes_of, run, told
+from converters.proof_source import (
+    SourceError,
+    as_shape,
+    feeds,
+    frames_of,
+    probes_of,
+    require_layout,
+    run,
+    told,
+)
 from converters.replay import Replay
 from graphtools.errors import UnprovenError, UnsupportedError
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
@@ -41,6 +50,10 @@ def prove(path: Path, net: Recovered, *, allow_unproven: Collection[str] = ()) -
     proof = Proof(runtime_version(), allowed=tuple(sorted(allow_unproven)))
     try:
         replay = Replay.of(gguf_file.read(path))
+        require_layout(net)
+        frames = frames_of(net)
+        if frames is not None:
+            proof.notes.append(f"the export takes {frames} frames only, it is proven on those")
         if any(t.dtype in (DType.F16, DType.BF16) for t in net.graph.model.constants.values()):
             proof.notes.append(
                 "half-precision weights are widened exactly; the proof ran on a copy of the "

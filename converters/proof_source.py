@@ -9,11 +9,22 @@ import numpy as np
 from converters.compare import Difference
 from converters.probes import Probe, probes
 from graphtools.errors import Error, UnprovenError, UnsupportedError
+from graphtools.graph import see
+from graphtools.layout import axes_at, layout_ops
 from graphtools.recover import Recovered
 from graphtools.runtime import Runner
 from graphtools.tensors import Array, DType
 
-__all__ = ["SourceError", "as_shape", "feeds", "frames_of", "probes_of", "run", "told"]
+__all__ = [
+    "SourceError",
+    "as_shape",
+    "feeds",
+    "frames_of",
+    "probes_of",
+    "require_layout",
+    "run",
+    "told",
+]
 
 # Ten minutes: the longest clip that a model of one length is tried on.
 _MAX_FRAMES = 60000
@@ -51,6 +62,33 @@ def frames_of(net: Recovered) -> int | None:
             )
         )
     return frames if isinstance(frames, int) else None
+
+
+def require_layout(net: Recovered) -> None:
+    """Features come in as [B, T, n_mels], and the first layer sees time as its last axis.
+
+    Raises:
+        SourceError: they come in transposed. The numbers would show it too, but not the cause.
+    """
+    graph = net.graph
+    layer = next(iter(net.binding.layers.values()))
+    node = graph.model.nodes[layer.node]
+    axes = axes_at(graph, node.inputs[0], ("batch", "time", "features"))
+    others = see(graph, node.inputs[0]) != net.binding.input
+    if axes is None or others or axes.index("features") < axes.index("time"):
+        return
+    ops = ", ".join(op.op for op in layout_ops(graph, node.inputs[0]))
+    raise SourceError(
+        UnsupportedError(
+            "the model takes its features transposed",
+            file=graph.model.path,
+            where=f'input "{net.binding.input}" to {node}',
+            expected=f"[B, T, {probes()[0].features.shape[1]}], and a Transpose of the last two "
+            "axes before the first layer",
+            found=f"{graph.input(net.binding.input)}, and {ops or 'nothing'} in between",
+            todo="export the model so that it transposes the features itself",
+        )
+    )
 
 
 def probes_of(net: Recovered) -> tuple[Probe, ...]:

@@ -18,6 +18,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, numpy_helper
 
+from graphtools.consistency import require_consistent
 from graphtools.errors import NotAModelError, StorageError, UnsupportedError
 from graphtools.fused import unfused
 from graphtools.model import Attribute, Model, Node, Subgraph, Value
@@ -76,7 +77,7 @@ def load(path: Path | str) -> Model:
             todo="check that this is the exported model",
         )
     model = _plain(path, proto)
-    _require_consistent(model)
+    require_consistent(model, _input_counts)
     return model
 
 
@@ -88,6 +89,7 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
             raise NotAModelError(
                 f"two initializers are called {tensor.name!r}",
                 file=path,
+                where=_readers(graph, tensor.name),
                 todo="the export is broken: make it again",
             )
         constants[tensor.name] = _tensor(path, tensor, tensor.name)
@@ -121,58 +123,6 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     )
 
 
-def _require_consistent(model: Model) -> None:
-    """Every tensor has one producer, every input one, and there is an output."""
-    known = {"", *model.constants, *(v.name for v in model.inputs)}
-    given = {v.name for v in model.inputs} | {t.name for t in model.proto.graph.initializer}
-    produced: dict[str, Node] = {}
-    for node in model.nodes:
-        for name in filter(None, node.outputs):
-            if name in produced or name in given:
-                other = produced.get(name, "an input or initializer of that name")
-                raise NotAModelError(
-                    f"the tensor {name!r} is produced twice",
-                    file=model.path,
-                    where=f"{other} and {node}",
-                    todo="the export is broken: make it again",
-                )
-            produced[name] = node
-        _require_operands(model, node)
-    for node in model.nodes:
-        for name in node.inputs:
-            if name not in produced and name not in known:
-                raise NotAModelError(
-                    f"nothing produces the tensor {name!r}",
-                    file=model.path,
-                    where=str(node),
-                    todo="the export is broken or cut: make it again",
-                )
-    for value in model.outputs:
-        if value.name not in produced and value.name not in known:
-            raise NotAModelError(
-                f"nothing produces the output {value.name!r}",
-                file=model.path,
-                todo="the export is broken or cut: make it again",
-            )
-    if not model.outputs:
-        raise NotAModelError("the model has no outputs", file=model.path)
-
-
-def _require_operands(model: Model, node: Node) -> None:
-    """A standard op has the inputs that it cannot do without, and an output."""
-    least, most = _input_counts(node.op, model.opset.get("", 1))
-    have = len(node.inputs) if all(node.inputs[:least]) else 0
-    if not least <= have <= most or not any(node.outputs):
-        raise NotAModelError(
-            f"a node has not the inputs and outputs of its kind: {node.op}",
-            file=model.path,
-            where=str(node),
-            expected=f"{least} to {most} inputs and an output",
-            found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
-            todo="the export is broken: make it again",
-        )
-
-
 @cache
 def _input_counts(op: str, opset: int) -> tuple[int, int]:
     """The fewest and most inputs of a standard op; any number for ops that onnx does not know."""
@@ -181,8 +131,18 @@ def _input_counts(op: str, opset: int) -> tuple[int, int]:
             schema = onnx.defs.get_schema(op, version, "")
         except onnx.defs.SchemaError:
             continue
-        return int(schema.min_input), int(schema.max_input)
+        # Loop may do without its first two inputs, though it has to list both.
+        needed = [
+            place
+            for place, input in enumerate(schema.inputs)
+            if input.option == _SINGLE or (input.option == _VARIADIC and input.min_arity > 0)
+        ]
+        return max(needed, default=-1) + 1, int(schema.max_input)
     return 0, 2**31
+
+
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+_VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
 def _value(value: onnx.ValueInfoProto) -> Value:
@@ -232,6 +192,16 @@ def _reads_outside(graph: onnx.GraphProto) -> tuple[str, ...]:
                 reads |= dict.fromkeys(n for n in inner if n not in inside)
     reads |= dict.fromkeys(v.name for v in graph.output if v.name not in inside)
     return tuple(reads)
+
+
+def _readers(graph: onnx.GraphProto, tensor: str) -> str | None:
+    """The nodes that read a tensor, for a message about a file that no `Model` can be made of."""
+    found = (
+        Node(index, node.op_type, node.name, (), tuple(node.output), {})
+        for index, node in enumerate(graph.node)
+        if tensor in node.input
+    )
+    return ", ".join(map(str, found)) or None
 
 
 @dataclass(frozen=True, eq=False)

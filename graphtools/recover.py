@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphtools.errors import MissError
+from graphtools.explain import explain
 from graphtools.families import FAMILIES, Family
 from graphtools.graph import Graph, ends
 from graphtools.unify import Binding, Miss, unify
@@ -43,18 +44,7 @@ class NearMiss:
 
     def error(self, graph: Graph) -> MissError:
         """The same as an error, for callers that need a family."""
-        miss = self.miss
-        return MissError(
-            f"the network is none of the known families; nearest is {self.family.title}",
-            file=graph.model.path,
-            where=f"{miss.reason.where}, where {miss.step.label()} should be",
-            expected=miss.reason.expected,
-            found=miss.reason.found,
-            todo=(
-                f"agrees for {miss.from_output} of {miss.total} steps from the output and "
-                f"{miss.from_input} from the input; `graphtools inspect` shows the graph"
-            ),
-        )
+        return explain(graph, self.family.title, self.miss)
 
 
 def recover(graph: Graph) -> Recovered | NearMiss:

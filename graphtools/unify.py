@@ -55,6 +55,7 @@ class Miss:
     """The deepest agreement of a template with a graph, and where it ended.
 
     Attributes:
+        output: the tensor that was read as the result.
         step: the step that did not fit.
         reason: where, what was expected and what was found.
         from_output: steps that agreed, counted from the output.
@@ -62,6 +63,7 @@ class Miss:
 
     template: Template
     graph: Graph
+    output: str
     step: Step
     reason: Mismatch
     from_output: int
@@ -71,11 +73,21 @@ class Miss:
         """Steps of the template."""
         return len(self.template.steps)
 
-    @cached_property
+    @property
     def from_input(self) -> int:
         """Steps that agree, counted from the input: looked for when a miss is explained."""
+        return len(self._forward)
+
+    @property
+    def result(self) -> str | None:
+        """The tensor that holds the template's result, where all of it fits going forward: the
+        graph has more after it."""
+        return self._forward[-1] if len(self._forward) == self.total else None
+
+    @cached_property
+    def _forward(self) -> list[str]:
         if self.from_output == self.total:  # every step fits, and two of them contradict
-            return 0
+            return []
         return _agreement_from_input(self.template, self.graph)
 
     @property
@@ -94,7 +106,7 @@ def unify(template: Template, graph: Graph, output: str) -> Binding | Miss:
     if failure is None:
         return search.binding(output)
     step, reason, depth = failure
-    return Miss(template, graph, template.steps[step], reason, depth)
+    return Miss(template, graph, output, template.steps[step], reason, depth)
 
 
 class _Search:
@@ -176,7 +188,7 @@ class _Search:
                         f"the same {found.name} everywhere ({known.value:g} at {known.origin})",
                         f"{found.value:g}",
                     )
-                    return Miss(self.template, self.graph, step, reason, len(steps))
+                    return Miss(self.template, self.graph, output, step, reason, len(steps))
         stages = {s.name: self.asked[i][0] for i, s in enumerate(steps) if s.kind == "stage"}
         regions = tuple(
             (step.name, region)
@@ -207,44 +219,46 @@ def _tells_more(tried: tuple[int, Mismatch, int], best: tuple[int, Mismatch, int
     return differing[0] < differing[1]
 
 
-def _agreement_from_input(template: Template, graph: Graph) -> int:
-    """Steps that fit, going forward from the input; for explanations only.
+def _agreement_from_input(template: Template, graph: Graph) -> list[str]:
+    """The tensors of the steps that fit, going forward from the input; for explanations only.
 
-    Forwards there is more to choose than backwards: of two convolutions on one tensor the wrong
-    one shows a few steps later. A choice is undone twice a step at most.
+    Where several tensors could be a step's result, the farthest is tried first; a choice that
+    leads nowhere is undone, as in `_Search`.
     """
     if len(graph.inputs) != 1:
-        return 0
+        return []
     steps = template.steps
-    values = {0: graph.inputs[0].name}
+    values = [graph.inputs[0].name]
+    deepest: list[str] = []
     choices: list[tuple[int, list[str]]] = []
-    budget, at, deepest = 2 * len(steps), 1, 1
-    while at < len(steps):
-        operands = [values[o] for o in steps[at].operands]
-        found = _ahead(graph, steps[at], operands)
-        if not found:
-            deepest = max(deepest, at)
+    budget = _UNDO_PER_STEP * len(steps)
+    while len(values) < len(steps):
+        step = steps[len(values)]
+        options = _results(graph, step, [values[o] for o in step.operands])
+        if not options:
+            if len(values) > len(deepest):
+                deepest = list(values)
             if not choices or budget == 0:
                 return deepest
             budget -= 1
-            at, found = choices.pop()
-        if len(found) > 1:
-            choices.append((at, found[1:]))
-        values[at] = found[0]
-        at += 1
-    return len(steps)
+            mark, options = choices.pop()
+            del values[mark:]
+        if len(options) > 1:
+            choices.append((len(values), options[1:]))
+        values.append(options[0])
+    return values
 
 
-def _ahead(graph: Graph, step: Step, operands: list[str]) -> list[str]:
-    """Tensors that ``step`` may give when it reads ``operands``."""
+def _results(graph: Graph, step: Step, operands: list[str]) -> list[str]:
+    """The tensors that can be a step's result, given what its operands are."""
     if step.kind in LAYOUT:
         return operands[:1]
-    wanted = [see(graph, o) for o in operands]
+    sources = [see(graph, tensor) for tensor in operands]
     found = []
     for tensor in _reachable(graph, operands[0]):
         matches = MATCHERS[step.kind](graph, step, tensor)
         if not isinstance(matches, Mismatch) and any(
-            [see(graph, o) for o in match.operands] == wanted for match in matches
+            [see(graph, o) for o in match.operands] == sources for match in matches
         ):
             found.append(tensor)
     return found

@@ -103,6 +103,8 @@ def configs_of(graph: Graph, kernels: tuple[int, ...]) -> Iterator[Config]:
         blocks = _blocks(graph, value.name, kernels)
         if blocks:
             yield Config(blocks, mean_vec)
+            # More may come after the embedding: a miss then says so.
+            yield Config(blocks, not mean_vec)
         yield Config(standard, mean_vec)
     yield Config(standard, mean_vec=False)
 
