@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from converters.archs import ARCHS
 from converters.baseline import ARCHITECTURE
 from converters.cli import cli
 from converters.schema import Row, all_rows
+from graphtools import errors
 
 __all__ = ["pages"]
 
@@ -28,7 +30,11 @@ _PROOFS = {
 def pages() -> dict[Path, str]:
     """Path to text of every generated page."""
     folder = Path(__file__).parent
-    return {folder / "schema.md": _schema(), folder / "cli.md": _cli()}
+    return {
+        folder / "schema.md": _schema(),
+        folder / "cli.md": _cli(),
+        folder / "refusals.md": _refusals(),
+    }
 
 
 def _schema() -> str:
@@ -69,6 +75,42 @@ def _cli() -> str:
         inner = click.Context(command, info_name=name, parent=context, max_content_width=88)
         lines += ["", f"## {name}", "", "```", command.get_help(inner), "```"]
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+_EXITS = {"UsageError": 2, "UnsupportedError": 3, "MissingDependencyError": 4, "StorageError": 5}
+
+
+def _refusals() -> str:
+    """Every error that is raised on purpose, read off the code: by class, with what to do."""
+    rows: dict[str, set[tuple[str, str]]] = {name: set() for name in errors.__all__[1:]}
+    root = Path(__file__).parents[1]
+    for file in sorted(
+        p for top in ("graphtools", "converters") for p in (root / top).rglob("*.py")
+    ):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id in rows and node.args and (cause := _text(node.args[0])):
+                    todo = next((_text(k.value) for k in node.keywords if k.arg == "todo"), "")
+                    rows[node.func.id].add((cause, todo))
+    lines = ["# Refusals", "", "Made by `docs/generate.py` from the errors that the code raises."]
+    lines += ["`…` stands for what a message fills in: a file, a node, a tensor, a number."]
+    for name, listed in rows.items():
+        kind = getattr(errors, name)
+        code = next(_EXITS[base.__name__] for base in kind.__mro__ if base.__name__ in _EXITS)
+        lines += ["", f"## {name} (exit {code})", "", (kind.__doc__ or "").splitlines()[0], ""]
+        lines += ["| what is said | what to do |", "|---|---|"]
+        lines += [f"| {cause} | {todo} |" for cause, todo in sorted(listed)]
+    return "\n".join(lines) + "\n"
+
+
+def _text(node: ast.expr) -> str:
+    """The words of a string, or of an f-string with its gaps; "" for anything else."""
+    if isinstance(node, ast.JoinedStr):
+        parts = (p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+        return " ".join("".join(map(str, parts)).split()).replace("|", "\\|")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return " ".join(node.value.split()).replace("|", "\\|")
+    return ""
 
 
 if __name__ == "__main__":

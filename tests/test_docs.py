@@ -61,7 +61,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from fixtures import checkpoints
 
     folder = tmp_path_factory.mktemp("docs")
-    shutil.copy(catalog.path("resnet34_tiny"), folder / "model.onnx")
+    for name in ("model.onnx", "other_export.onnx"):
+        shutil.copy(catalog.path("resnet34_tiny"), folder / name)
     shutil.copy(catalog.SPEECH, folder / "clip.wav")
     checkpoints.save_ecapa(checkpoints.ecapa(), folder / "spkrec-ecapa-voxceleb")
     shutil.copytree(folder / "spkrec-ecapa-voxceleb", folder / "checkpoint_folder")
