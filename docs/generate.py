@@ -84,14 +84,14 @@ def _refusals() -> str:
     """Every error that is raised on purpose, read off the code: by class, with what to do."""
     rows: dict[str, set[tuple[str, str]]] = {name: set() for name in errors.__all__[1:]}
     root = Path(__file__).parents[1]
-    for file in sorted(
-        p for top in ("graphtools", "converters") for p in (root / top).rglob("*.py")
-    ):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in rows and node.args and (cause := _text(node.args[0])):
-                    todo = next((_text(k.value) for k in node.keywords if k.arg == "todo"), "")
-                    rows[node.func.id].add((cause, todo))
+    files = sorted(p for top in ("graphtools", "converters") for p in (root / top).rglob("*.py"))
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
+    for call in (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        cause = _text(call.args[0]) if name in rows and call.args else ""
+        if cause:
+            todo = next((_text(k.value) for k in call.keywords if k.arg == "todo"), "")
+            rows[name].add((cause, todo))
     lines = ["# Refusals", "", "Made by `docs/generate.py` from the errors that the code raises."]
     lines += ["`…` stands for what a message fills in: a file, a node, a tensor, a number."]
     for name, listed in rows.items():
