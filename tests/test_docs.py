@@ -71,6 +71,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         module = checkpoints.wav2vec2(head, config)
         checkpoints.save_wav2vec2(module, config, folder / head)
     _add_codec(folder)
+    _add_dump(folder)
     (folder / "my_models.py").write_text(_MODULE)
     rng = np.random.default_rng(0)
     np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
@@ -80,6 +81,18 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "encoder.safetensors",
     )
     return folder
+
+
+def _add_dump(folder: Path) -> None:
+    """A baseline, and what an engine without a fault writes."""
+    from converters.arrays import open_arrays
+    from converters.baseline import baseline
+
+    baseline(folder / "model.onnx", folder / "clip.wav", folder / "baseline.gguf")
+    arrays = open_arrays(folder / "baseline.gguf")
+    (folder / "engine_dump").mkdir()
+    for name in arrays.readers:
+        np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
 
 
 def _add_codec(folder: Path) -> None:

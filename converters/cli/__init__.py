@@ -24,6 +24,7 @@ _COMMANDS = {
     "convert": "Write a proven manifest GGUF of a model.",
     "baseline": "Write golden intermediates of one audio clip.",
     "replay": "Compute the outputs of a manifest GGUF alone.",
+    "compare": "Find the first tensor in which an engine differs from goldens.",
     "diff": "Say whether two ONNX files hold the same network.",
     "tap": "Write a baseline of any torch module's submodules.",
 }
