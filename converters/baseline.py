@@ -16,7 +16,7 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit, require_other
+from converters.emit import emit_goldens, require_other
 from converters.frontend import log_mel, mean_subtracted
 from converters.manifest import Entry, Manifest
 from converters.reference import explained, reference_for
@@ -79,8 +79,8 @@ class Baseline:
 
     Attributes:
         reference: what computed the goldens, with its version.
-        length: feature frames, or samples.
-        stages: stage name to (shape, noise), in execution order.
+        length: of the input, in ``unit``: feature frames, or samples of a channel.
+        stages: stage name to (shape, noise), in execution order; None where nothing measured it.
         outputs: the network's results by name; a speaker encoder's with ``embedding``, float32
             at unit length ``[D]``.
     """
@@ -89,9 +89,10 @@ class Baseline:
     output: Path
     reference: str
     length: int
-    stages: dict[str, tuple[tuple[int, ...], float]]
+    stages: dict[str, tuple[tuple[int, ...], float | None]]
     outputs: dict[str, Array]
     seg_pool: SegmentRule | None
+    unit: str = "frames"
 
     @property
     def embedding(self) -> Array:
@@ -110,6 +111,7 @@ class Baseline:
             "output": str(self.output),
             "reference": self.reference,
             "length": self.length,
+            "unit": self.unit,
             "seg_pool": self.seg_pool,
             "stages": {n: {"shape": list(s), "noise": v} for n, (s, v) in self.stages.items()},
             **{name: value.tolist() for name, value in self.outputs.items()},
@@ -206,8 +208,7 @@ def baseline(
         for key, value in keys.items()
     )
     tensors = tuple(_held(stage, value) for stage, value in goldens.items())
-    with emit(Manifest(ARCHITECTURE, title, entries, tensors), output):
-        pass
+    emit_goldens(Manifest(ARCHITECTURE, title, entries, tensors), output)
     return Baseline(
         arch=replay.arch.name,
         output=output,
@@ -216,6 +217,7 @@ def baseline(
         stages={s: (goldens[s].shape, noise[s]) for s in noise},
         outputs=outputs,
         seg_pool=run.rule,
+        unit="samples" if replay.takes_samples else "frames",
     )
 
 

@@ -16,7 +16,7 @@ from converters.audio import read_audio
 from converters.baseline import ARCHITECTURE, Baseline, file_sha256
 from converters.codec import codec_of
 from converters.codec_onnx import Exports
-from converters.emit import emit
+from converters.emit import emit_goldens
 from converters.goldens import golden_tensor
 from converters.manifest import Entry, Manifest
 from converters.sources.source import Source
@@ -51,7 +51,7 @@ def codec_baseline(
     coded = codec.encode(wave)
     assert coded.margins is not None  # encoding always gives them
     goldens: dict[str, Array] = {"wav": wave, "codes_margin": coded.margins}
-    noise: dict[str, float] = {}
+    noise: dict[str, float | None] = {}
     if exports:
         reference = f"onnxruntime {runtime_version()}"
         run = Exports(exports, codec)
@@ -71,7 +71,7 @@ def codec_baseline(
         back = codec.decode(coded.output)
         stages = {**coded.stages, "codes": coded.output, **back.stages}
         goldens |= stages
-        noise = dict.fromkeys(stages, 0.0)
+        noise = dict.fromkeys(stages)  # the reference itself has none
     values = {
         "arch": manifest.architecture,
         "model_sha256": ",".join(file_sha256(file) for file in (*source.files, *exports)),
@@ -81,14 +81,14 @@ def codec_baseline(
     }
     entries = [Entry(f"baseline.{key}", "string", v, "baseline run") for key, v in values.items()]
     entries.append(Entry("baseline.stages", "[string]", tuple(noise), "baseline run"))
-    accuracy = tuple(float(np.float32(v)) for v in noise.values())
-    entries.append(Entry("baseline.noise", "[f32]", accuracy, "baseline run"))
+    measured = [float(np.float32(v)) for v in noise.values() if v is not None]
+    if measured:
+        entries.append(Entry("baseline.noise", "[f32]", tuple(measured), "baseline run"))
     tensors = [
         _codes(name, value) if name == "codes" else golden_tensor(name, value)
         for name, value in goldens.items()
     ]
-    with emit(Manifest(ARCHITECTURE, manifest.name, tuple(entries), tuple(tensors)), output):
-        pass
+    emit_goldens(Manifest(ARCHITECTURE, manifest.name, tuple(entries), tuple(tensors)), output)
     return Baseline(
         arch=manifest.architecture,
         output=output,
@@ -97,6 +97,7 @@ def codec_baseline(
         stages={name: (goldens[name].shape, value) for name, value in noise.items()},
         outputs={name: goldens[name] for name in ("codes", "decoded") if name in goldens},
         seg_pool=None,
+        unit="samples",
     )
 
 

@@ -12,7 +12,7 @@ from converters import metadata_props
 from converters.archs import ARCHS, Arch, arch_of_family
 from converters.archs.building import Builder
 from converters.archs.speaker import ARCHITECTURE
-from converters.emit import emit, replacing, require_other
+from converters.emit import emit, proof_path, replacing, require_other
 from converters.manifest import Manifest
 from converters.sources.locate import is_checkpoint
 from graphtools.errors import UnsupportedError, UsageError
@@ -173,7 +173,7 @@ def _written(
             progress(written, manifest.size)
 
     with emit(manifest, output, sample=verify == "sample", progress=told) as temp:
-        report = output.with_name(output.name + ".proof.json")
+        report = proof_path(output)
         proof = None if verify == "none" else prove(temp)
         if proof is None:
             report.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from converters.stream import Progress
 from graphtools.errors import StorageError, UnsupportedError, UsageError
 from graphtools.tensors import DType
 
-__all__ = ["MAX_NAME_BYTES", "emit", "replacing", "require_other"]
+__all__ = ["MAX_NAME_BYTES", "emit", "emit_goldens", "proof_path", "replacing", "require_other"]
 
 # ggml's GGML_MAX_NAME is 64 with the final NUL.
 MAX_NAME_BYTES = 63
@@ -64,6 +64,22 @@ def emit(
         _write(manifest, temp, progress)
         _require_same(manifest, temp, sample)
         yield temp
+
+
+def emit_goldens(manifest: Manifest, output: Path) -> None:
+    """Write a file that no proof goes with; one that lies beside it was another file's.
+
+    Raises:
+        UnsupportedError, StorageError: as `emit`.
+    """
+    with emit(manifest, output):
+        pass
+    proof_path(output).unlink(missing_ok=True)
+
+
+def proof_path(output: Path) -> Path:
+    """Where the proof of a file is written."""
+    return output.with_name(f"{output.name}.proof.json")
 
 
 @contextlib.contextmanager

@@ -68,7 +68,12 @@ def read(path: Path | str) -> Manifest:
     if not path.is_file():
         raise UsageError("no such file", file=path, todo="check the path")
     if not is_gguf(path):
-        raise NotAModelError("the file is not a GGUF file", file=path, expected='the magic "GGUF"')
+        raise NotAModelError(
+            "the file is not a GGUF file",
+            file=path,
+            expected='the magic "GGUF"',
+            todo="convert the model first: graphtools convert --model MODEL --output GGUF",
+        )
     try:
         _require_bounded(path)
         reader = GGUFReader(path)

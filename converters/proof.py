@@ -18,7 +18,7 @@ from converters import gguf_file
 from converters.compare import difference, local_error
 from converters.probes import Probe
 from converters.proof_regions import check_regions
-from converters.proof_result import GATE, MIN_COSINE, Proof, StageError
+from converters.proof_result import GATE, MIN_COSINE, Proof, WorstError
 from converters.proof_source import (
     SourceError,
     as_shape,
@@ -121,7 +121,7 @@ def _check_stages(
             error = local_error(theirs, ours)
             known = proof.stages.get(stage)
             if known is None or error > known.error:
-                proof.stages[stage] = StageError(stage, error, probe.name, rule)
+                proof.stages[stage] = WorstError(stage, error, probe.name, rule)
             if error > GATE:
                 raise UnprovenError(
                     f"the stage {stage} does not compute what the source computes",

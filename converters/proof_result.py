@@ -9,7 +9,7 @@ from converters.compare import Difference
 from graphtools.errors import Error, UnprovenError
 from graphtools.onnx_edit import SegmentRule
 
-__all__ = ["EPS_GATE", "GATE", "MIN_COSINE", "Proof", "StageError"]
+__all__ = ["EPS_GATE", "GATE", "MIN_COSINE", "Proof", "WorstError"]
 
 # A stage is right when |d| <= GATE * (|ref| + rms) for every element. A correct float64 forward
 # stays below 2.1e-5 on real networks (float32 noise of one block); a wrong one is far above.
@@ -22,7 +22,7 @@ EPS_GATE = 1e-3
 
 
 @dataclass(frozen=True)
-class StageError:
+class WorstError:
     """The worst local error of a stage: which probe, and under which segment rule."""
 
     stage: str
@@ -47,7 +47,7 @@ class Proof:
     """
 
     onnxruntime: str
-    stages: dict[str, StageError] = field(default_factory=dict)
+    stages: dict[str, WorstError] = field(default_factory=dict)
     islands: dict[str, float] = field(default_factory=dict)
     end_to_end: dict[str, Difference] = field(default_factory=dict)
     rule_distance: float | None = None
@@ -62,7 +62,7 @@ class Proof:
         return not self.failures and not set(self.unproven) - set(self.allowed)
 
     @property
-    def worst(self) -> StageError | None:
+    def worst(self) -> WorstError | None:
         """The stage with the largest local error."""
         return max(self.stages.values(), key=lambda s: s.error, default=None)
 

@@ -135,8 +135,14 @@ def read_array(path: Path | str) -> Array:
         with path.open("rb") as stream:
             values = np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile) as error:
-        found = (str(error) or type(error).__name__).splitlines()[0]
-        raise UnsupportedError("the file is not a .npy array", file=path, found=found) from error
+        # numpy advises to load what is no array as a pickle, which nobody should.
+        found = "no array" if "pickle" in str(error) else str(error) or type(error).__name__
+        raise UnsupportedError(
+            "the file is not a .npy array",
+            file=path,
+            found=found.splitlines()[0],
+            todo="a clip goes with --audio",
+        ) from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise UnsupportedError("the file does not hold one array of numbers", file=path)
     if not np.isfinite(values).all():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters.baseline import ARCHITECTURE
-from converters.emit import emit
+from converters.emit import emit_goldens
 from converters.goldens import golden_entries, golden_tensor, safe_names
 from converters.manifest import Entry, Manifest
 from graphtools.errors import MissingDependencyError, UnsupportedError, UsageError
@@ -104,8 +104,7 @@ def write_taps(taps: Mapping[str, Array], output: Path, *, name: str) -> Manifes
         *golden_entries(taps),
     )
     manifest = Manifest(ARCHITECTURE, name, entries, tensors)
-    with emit(manifest, output):
-        pass
+    emit_goldens(manifest, output)
     return manifest
 
 

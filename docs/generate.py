@@ -58,7 +58,7 @@ def _table(rows: tuple[Row, ...]) -> Iterator[str]:
     for row in rows:
         fixed = "" if row.fixed is None else f": {row.fixed!r}".replace("'", "`")
         yield (
-            f"| `{row.key}` | {row.type} | {row.unit} | {row.meaning} "
+            f"| `{row.key}` | {row.type} | {row.unit} | {row.meaning.replace('|', '&#124;')} "
             f"| {_PROOFS[row.proof]}{fixed} |"
         )
 

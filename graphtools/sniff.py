@@ -31,6 +31,7 @@ _KNOWN = (
         "a Python pickle, not an ONNX model",
         "export the model to ONNX with torch.onnx.export",
     ),
+    (b"RIFF", "a RIFF file, sound most likely", "name the .onnx file; a clip goes with --audio"),
     (
         b"\x1f\x8b",
         "a gzip archive",
@@ -40,7 +41,7 @@ _KNOWN = (
     (
         b"{",
         "JSON text, not an ONNX model",
-        "name the .onnx file",
+        "name the .onnx file, or a checkpoint's folder",
     ),
 )
 

@@ -75,9 +75,12 @@ def command(
         print_json(done.to_json())
         return
     table(
-        f"{done.arch}: {done.length} frames or samples, by {done.reference}"
+        f"{done.arch}: {done.length} {done.unit}, by {done.reference}"
         + (f", segment pooling divided by: {done.seg_pool}" if done.seg_pool else ""),
         ("stage", "shape", "float32 noise"),
-        [(name, list(shape), f"{noise:.2g}") for name, (shape, noise) in done.stages.items()],
+        [
+            (name, list(shape), "-" if noise is None else f"{noise:.2g}")
+            for name, (shape, noise) in done.stages.items()
+        ],
     )
     click.echo(f"wrote {done.output}")

@@ -45,6 +45,7 @@ def command(ctx: click.Context, first: str, second: str, atol: float, as_json: b
             )
             for t in found.tensors
         ]
-        title = f"The same structure (compared {found.how}); {len(rows)} weights differ"
+        differ = "1 weight differs" if len(rows) == 1 else f"{len(rows)} weights differ"
+        title = f"the same structure (compared {found.how}), but {differ}"
         table(title, ("place", "first", "second", "max|d|", "cosine"), rows)
     ctx.exit(0 if found else 1)

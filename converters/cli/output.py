@@ -57,12 +57,14 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    shown = Table(box=None, pad_edge=False)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(str(cell)) for cell in row))
-    console().print(shown)
+    out = console()
+    out.print(Text(title))
+    out.print(shown)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ from graphtools.errors import UsageError
 
 __all__ = ["is_checkpoint", "locate", "locate_to_look"]
 
+# Models that a message lists.
+_SHOWN = 10
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _CHECKPOINT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Beside the weights: what the architectures read.
@@ -37,6 +39,8 @@ def locate(model: str, file: str | None = None) -> Path:
         UsageError: there is nothing there, or several models and none named.
         StorageError: the hub cannot be reached.
     """
+    if not model:
+        raise UsageError("the model's name is empty", todo="name a file, a folder or a hub id")
     path = Path(model)
     if path.is_dir():
         names = [p.relative_to(path).as_posix() for p in sorted(path.rglob("*")) if not p.is_dir()]
@@ -75,6 +79,8 @@ def locate_to_look(model: str, file: str | None = None) -> Path | Source:
 
 def _is_on_the_hub(model: str) -> bool:
     path = Path(model)
+    if len(path.parts) > 1 and path.parent.is_dir():  # something in a folder that is here, misspelt
+        return False
     is_path = path.exists() or path.is_symlink() or not _HUB_ID.fullmatch(model)
     return not is_path and path.suffix not in (".onnx", ".gguf", *_CHECKPOINT_SUFFIXES)
 
@@ -102,9 +108,12 @@ def _chosen(model: str, names: Sequence[str], file: str | None) -> str:
     found = [*onnx, *filter(None, [checkpoint])]
     if len(found) == 1:
         return found[0]
+    more = f" .. {len(found)} in all" if len(found) > _SHOWN else ""
     raise UsageError(
         f"{model} holds {len(found) or 'no'} models",
         expected="exactly one .onnx file or checkpoint, or --file to name one",
-        found=", ".join(found) or "none",
-        todo=f"add --file {found[0]}" if found else "check that this is the model's folder",
+        found=", ".join(found[:_SHOWN]) + more or "none",
+        todo=f"add --file NAME, e.g. --file {found[0]}"
+        if found
+        else "check that this is the model's folder",
     )

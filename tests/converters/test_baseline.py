@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from converters.audio import read_audio
 from converters.baseline import Baseline, baseline
+from converters.convert import convert
 from converters.replay import replay
 from fixtures import catalog
 from graphtools.errors import UnsupportedError, UsageError
@@ -404,3 +405,11 @@ def test_a_clip_that_the_network_is_cannot_pool_is_refused(name: str, tmp_path: 
     assert caught.value.file == str(clip)
     assert caught.value.found == "a clip of 1 frames"
     assert not (tmp_path / "b.gguf").exists()
+
+
+def test_the_proof_of_a_file_that_was_there_goes_with_it(tmp_path: Path) -> None:
+    output = tmp_path / "x.gguf"
+    convert(catalog.path("resnet34_tiny"), output)
+    assert (tmp_path / "x.gguf.proof.json").exists()
+    baseline(catalog.path("eres2net_tiny"), catalog.SPEECH, output)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gguf"]

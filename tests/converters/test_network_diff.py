@@ -194,7 +194,7 @@ def test_from_the_command_line(graphtools: Make, edited: Make) -> None:
     assert same.out.startswith("the same network")
     doubled = edited("resnet34_tiny", of_weight(1, lambda v: 2 * v))
     ran = graphtools("diff", plain, doubled, code=1)
-    assert "1 weights differ" in ran.out
+    assert "1 weight differs" in ran.out
     assert "layer1.0.conv1.weight" in ran.out
     shown = graphtools("diff", plain, doubled, "--json", code=1).json
     assert shown["tensors"][0]["cosine"] == pytest.approx(1.0)
