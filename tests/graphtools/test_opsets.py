@@ -30,7 +30,7 @@ FRAMES = 7
 # that they are drawn alike at every opset.
 TEXT = """
 network (float[1, 4, 7] x) => (float[1, 6] y)
-<float[4, 4, 3] w, float[4] b,
+<float[4, 4, 3, 1] w, float[4] b,
  float[4] s, float[4] o, float[4] m, float[4] var_of_stem,
  float[2] s2, float[2] o2, float[2] m2, float[2] var2,
  float[6, 4] w2, float[6] b2,
@@ -38,7 +38,8 @@ network (float[1, 4, 7] x) => (float[1, 6] y)
 {{
     wide = {unsqueeze}
     same = {squeeze}
-    stem = Conv <pads = [1, 1]> (same, w, b)
+    kernel = {kernel}
+    stem = Conv <pads = [1, 1]> (same, kernel, b)
     normal = BatchNormalization {norm} (stem, s, o, m, var_of_stem)
     kept, mask = {dropout}
     bounded = {clip}
@@ -73,7 +74,7 @@ def text(opset: int) -> str:
     if opset >= 12:
         declared += ", float ratio = {0.5}, bool training = {0}"
     if opset >= 13:
-        declared += ", int64[1] two = {2}, int64[2] halves = {2, 2}"
+        declared += ", int64[1] two = {2}, int64[1] last = {3}, int64[2] halves = {2, 2}"
     on_frames = "<axes = [2]> ({})" if opset < 18 else "({}, two)"
     split = "<axis = 1, split = [2, 2]> (bounded)"
     if opset >= 13:
@@ -84,6 +85,7 @@ def text(opset: int) -> str:
         declared=declared,
         unsqueeze="Unsqueeze " + ("<axes = [2]> (x)" if opset < 13 else "(x, two)"),
         squeeze="Squeeze " + ("<axes = [2]> (wide)" if opset < 13 else "(wide, two)"),
+        kernel="Squeeze " + ("<axes = [3]> (w)" if opset < 13 else "(w, last)"),
         norm="<spatial = 1>" if opset < 9 else "<training_mode = 0>" if opset >= 14 else "",
         dropout="Dropout "
         + ("<ratio = 0.5> (normal)" if opset < 12 else "(normal, ratio, training)"),
