@@ -30,7 +30,7 @@ FRAMES = 7
 # that they are drawn alike at every opset.
 TEXT = """
 network (float[1, 4, 7] x) => (float[1, 6] y)
-<float[4, 4, 3] w, float[4] b,
+<float[4, 4, 1, 1] w, float[4] b,
  float[4] s, float[4] o, float[4] m, float[4] var_of_stem,
  float[2] s2, float[2] o2, float[2] m2, float[2] var2,
  float[6, 4] w2, float[6] b2,
@@ -38,9 +38,8 @@ network (float[1, 4, 7] x) => (float[1, 6] y)
 {{
     wide = {unsqueeze}
     same = {squeeze}
-    deep = {deep}
     kernel = {kernel}
-    stem = Conv <pads = [1, 1]> (same, kernel, b)
+    stem = Conv (same, kernel, b)
     normal = BatchNormalization {norm} (stem, s, o, m, var_of_stem)
     kept, mask = {dropout}
     bounded = {clip}
@@ -62,7 +61,7 @@ network (float[1, 4, 7] x) => (float[1, 6] y)
 
 
 def forward(o: Ops[X], x: X) -> X:
-    x = o.clip(o.conv(x, "stem", kernel=(3,)), "clamp")
+    x = o.clip(o.conv(x, "stem", kernel=(1,)), "clamp")
     left, right = o.split(x, 2)
     x = o.bn(o.add(left, right), "bn")
     return o.linear(o.island(x, "stats"), "seg")
@@ -86,8 +85,7 @@ def text(opset: int) -> str:
         declared=declared,
         unsqueeze="Unsqueeze " + ("<axes = [2]> (x)" if opset < 13 else "(x, two)"),
         squeeze="Squeeze " + ("<axes = [2]> (wide)" if opset < 13 else "(wide, two)"),
-        deep="Unsqueeze " + ("<axes = [3]> (w)" if opset < 13 else "(w, last)"),
-        kernel="Squeeze " + ("<axes = [3]> (deep)" if opset < 13 else "(deep, last)"),
+        kernel="Squeeze " + ("<axes = [3]> (w)" if opset < 13 else "(w, last)"),
         norm="<spatial = 1>" if opset < 9 else "<training_mode = 0>" if opset >= 14 else "",
         dropout="Dropout "
         + ("<ratio = 0.5> (normal)" if opset < 12 else "(normal, ratio, training)"),
