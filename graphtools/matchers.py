@@ -89,8 +89,8 @@ def _commutative(op: str) -> Matcher:
         if node is None or node.op != op:
             return missing(graph, tensor, op)
         first, second = node.inputs
-        nodes = (node.index,)
-        return [Match((first, second), nodes=nodes), Match((second, first), nodes=nodes)]
+        orders = dict.fromkeys([(first, second), (second, first)])  # one for Mul(x, x)
+        return [Match(order, nodes=(node.index,)) for order in orders]
 
     return match
 

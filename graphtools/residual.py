@@ -45,6 +45,7 @@ def _block_starts(graph: Graph, spine: list[int]) -> Iterator[int]:
 def _convs_by_spine(graph: Graph, spine: list[int]) -> dict[int, list[tuple[int, int]]]:
     """(kernel, stride) of the convolutions off the spine, by the spine node above them."""
     found: dict[int, list[tuple[int, int]]] = {}
+    on_spine = frozenset(spine)
     nearest = {node: node for node in (*spine, ENTRY)}
     for node in graph.model.nodes:
         walk: list[int] = []
@@ -54,7 +55,7 @@ def _convs_by_spine(graph: Graph, spine: list[int]) -> dict[int, list[tuple[int,
             at = graph.dominators[at]
         top = nearest.get(at, ENTRY)
         nearest.update(dict.fromkeys(walk, top))
-        if node.op == "Conv" and walk:
+        if node.op == "Conv" and node.index not in on_spine:
             weight = constant(graph, node.inputs[1])
             kernel = weight.shape[-1] if weight is not None and weight.shape else 0
             found.setdefault(top, []).append(

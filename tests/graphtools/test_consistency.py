@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from graphtools.errors import NotAModelError
@@ -62,3 +63,45 @@ def test_a_vector_of_the_wrong_length_is_refused_by_node(
 )
 def test_what_fits_is_read(save: Save, node: str, declared: str) -> None:
     assert len(load(save(text(node, declared))).nodes) == 2
+
+
+class TestNames:
+    """Names that stand for two things: the nodes around them are told."""
+
+    def test_of_two_initializers(self, save: Save) -> None:
+        proto = onnx.load(save(text("Conv (x, w)", "float[2, 3, 1] w")))
+        proto.graph.initializer.append(proto.graph.initializer[0])
+        with pytest.raises(NotAModelError, match="two initializers are called 'w'") as caught:
+            load(save(proto))
+        assert caught.value.where == 'node 1 (Conv) -> "y"'
+
+    def test_of_two_initializers_that_nothing_reads(self, save: Save) -> None:
+        proto = onnx.load(save(text("Relu (x)", "float[2, 3, 1] w")))
+        proto.graph.initializer.append(proto.graph.initializer[0])
+        with pytest.raises(NotAModelError, match="two initializers are called 'w'") as caught:
+            load(save(proto))
+        assert caught.value.where is None
+
+    def test_of_an_initializer_and_a_result(self, save: Save) -> None:
+        proto = onnx.load(save(text("Conv (x, w)", "float[2, 3, 1] w")))
+        proto.graph.node[0].output[0] = "w"
+        with pytest.raises(NotAModelError, match="'w' is produced twice") as caught:
+            load(save(proto))
+        assert 'node 0 (Relu) -> "w"' in (caught.value.where or "")
+        assert "initializer" in (caught.value.where or "")
+
+
+def test_a_loop_may_leave_its_first_inputs_out(save: Save) -> None:
+    """It has to list both; exporters write "" for the one that a while or a for loop lacks."""
+    path = save(
+        """
+        g (float[2] x, bool go) => (float[2] y) {
+            y = Loop (, go, x) <
+                body = b (int64 i, bool on, float[2] v) => (bool still, float[2] w) {
+                    still = Identity (on) w = Relu (v)
+                }
+            >
+        }
+        """
+    )
+    assert load(path).nodes[0].inputs == ("", "go", "x")

@@ -153,6 +153,8 @@ class TestSilu:
         [
             ("t = Tanh (x) s = Sigmoid (t) y = Mul (x, s)", "Mul"),
             ("s = Tanh (x) y = Mul (x, s)", "Mul"),
+            ("y = Mul (x, x)", "Mul"),
+            ("s = Sigmoid (x) y = Mul (s, s)", "Mul"),
             ("y = com.microsoft.QuickGelu (x)", "com.microsoft.QuickGelu"),  # alpha is 1.702
             ("y = Swish <alpha = 2.0> (x)", "Swish"),
             ("y = Sigmoid (x)", "Sigmoid"),
@@ -176,6 +178,16 @@ def test_plain_activations(parse: Parse, hit: Hit, miss: Miss, kind: str, op: st
 
 
 # --- elementwise ----------------------------------------------------------------------------
+
+
+def test_a_product_with_itself_is_read_in_one_way_and_counts_twice(
+    parse: Parse, read: Read
+) -> None:
+    graph = parse("g (float[2] x) => (float[2] y) { y = Mul (x, x) }")
+    (match,) = read(graph, lambda o, x: o.mul(x, x))
+    assert match.operands == ("x", "x")
+    assert [slot for _, slot in graph.consumers["x"]] == [0, 1]
+    assert list(graph.net.edges()) == []
 
 
 @pytest.mark.parametrize(("kind", "op"), [("add", "Add"), ("mul", "Mul")])

@@ -182,6 +182,28 @@ class TestMiss:
         assert found.reason == Mismatch('node 0 (Tanh) -> "h"', "the graph's input", "an operation")
         assert (found.from_output, found.from_input, found.total) == (1, 1, 2)
 
+    def test_going_forward_a_wrong_choice_is_undone(self, parse: Parse) -> None:
+        """Both convolutions on x fit the first step; only one has the rest after it."""
+        text = """
+        g (float[1, 2, T] x) => (float[1, 2, T] y) <float[2, 2, 1] u, float[2, 2, 1] v> {
+            s = Conv (x, v) h = Conv (x, u) a = Tanh (h) b = Sigmoid (a)
+            c = Add (b, s) y = Exp (c)
+        }
+        """
+
+        def forward(o: Ops[X], x: X) -> X:
+            h = o.sigmoid(o.tanh(o.conv(x, "long", kernel=(1,))))
+            return o.add(h, o.conv(x, "short", kernel=(1,)))
+
+        found = miss(parse(text), forward)
+        assert (found.from_output, found.from_input, found.total) == (0, 6, 6)
+        assert (found.result, found.output) == ("c", "y")
+
+    def test_has_no_result_where_the_two_part_before_the_end(self, parse: Parse) -> None:
+        text = "g (float[2] x) => (float[2] y) { h = Tanh (x) y = Relu (h) }"
+        found = miss(parse(text), lambda o, x: o.sigmoid(o.tanh(x)))
+        assert (found.from_input, found.result) == (2, None)
+
     def test_a_longer_template_than_graph(self, parse: Parse) -> None:
         text = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
         found = miss(parse(text), lambda o, x: o.relu(o.tanh(o.sigmoid(x))))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from graphtools.families import FAMILIES
 from graphtools.families.resnet import Block, Config, block_names, guess
-from graphtools.graph import Graph
+from graphtools.graph import Graph, build
 from graphtools.recover import Recovered
 
 Known = Callable[[str], Recovered]
@@ -155,6 +157,15 @@ class TestGuess:
         graph = parse(BLOCKS.format(stride=stride, last="GlobalAveragePool (c)"))
         first = next(iter(guess(graph)))
         assert first == Config((Block(1, False), Block(stride, True)), mean_vec=False)
+
+    def test_reads_the_same_off_every_order_of_nodes(self, parse: Parse) -> None:
+        graph = parse(BLOCKS.format(stride=2, last="GlobalAveragePool (c)"))
+        expected = Config((Block(1, False), Block(2, True)), mean_vec=False)
+        for seed in range(20):
+            nodes = list(graph.model.nodes)
+            random.Random(seed).shuffle(nodes)
+            moved = tuple(replace(node, index=at) for at, node in enumerate(nodes))
+            assert next(iter(guess(build(replace(graph.model, nodes=moved))))) == expected
 
     @pytest.mark.parametrize("last", ["Sub (c, m)", "Identity (z) z = Sub (c, m)"])
     def test_a_last_subtraction_is_a_mean_vector(self, parse: Parse, last: str) -> None:
