@@ -76,6 +76,8 @@ class Miss:
     @property
     def from_input(self) -> int:
         """Steps that agree, counted from the input: looked for when a miss is explained."""
+        if self.from_output == self.total:  # every step fits, and two of them contradict
+            return self.total
         return len(self._forward)
 
     @property
