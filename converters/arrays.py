@@ -83,19 +83,24 @@ def open_arrays(path: Path) -> Arrays:
         raw = frozenset([path.stem] if path.suffix == ".bin" else [])
         return Arrays(path, {path.stem: _reader(path)}, None, raw)
     try:
-        archive = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:  # which an .npz is
+            members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+    except (OSError, zipfile.BadZipFile) as error:
         raise UnsupportedError(
             "the file holds no arrays",
             file=path,
             expected="a GGUF, .npz, .npy or .bin file, or a folder of .npy or .bin files",
-            found=str(error).splitlines()[0],
+            found=str(error),
         ) from error
-    return Arrays(path, {name: _member(archive, name) for name in archive.files})
+    return Arrays(path, {name: _member(path, name) for name in members})
 
 
-def _member(archive: Mapping[str, Array], name: str) -> Callable[[], Array]:
-    return lambda: archive[name]
+def _member(path: Path, name: str) -> Callable[[], Array]:
+    def read() -> Array:
+        with np.load(path, allow_pickle=False) as archive:
+            return np.asarray(archive[name])
+
+    return read
 
 
 def _reader(file: Path) -> Callable[[], Array]:
