@@ -103,6 +103,12 @@ def convert(
     require_other(output, path)
     if is_checkpoint(path):
         return _convert_checkpoint(path, output, name or str(path), arch, verify, options, progress)
+    if options is not None and options != type(options)():
+        raise UsageError(
+            "an ONNX file has nothing that --strict, --strip-prefix or --do-normalize could mean",
+            file=path,
+            todo="leave them out; they go with a checkpoint",
+        )
     net = require_recovered(build(load(path)))
     spans = (tensor.span() for tensor in net.graph.model.constants.values())
     require_other(output, *{span.path for span in spans if span is not None})

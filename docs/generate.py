@@ -94,6 +94,7 @@ def _refusals() -> str:
             rows[name].add((cause, todo))
     lines = ["# Refusals", "", "Made by `docs/generate.py` from the errors that the code raises."]
     lines += ["`…` stands for what a message fills in: a file, a node, a tensor, a number."]
+    lines += ["Messages that are put together at run time are not on this page."]
     for name, listed in rows.items():
         kind = getattr(errors, name)
         code = next(_EXITS[base.__name__] for base in kind.__mro__ if base.__name__ in _EXITS)

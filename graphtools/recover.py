@@ -80,5 +80,5 @@ def recover(graph: Graph) -> Recovered | NearMiss:
         )
     if found:
         return found[0]
-    # Of networks that are equally near the smallest one, of which that is the most.
+    # Of equally near networks the smallest: as many steps are the largest part of it.
     return max(misses, key=lambda near: (near.miss.agreed, -near.miss.total))

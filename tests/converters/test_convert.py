@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from converters.archs.checkpoint import Options
 from converters.convert import convert, describe, require_recovered
 from converters.proof_result import Proof
 from fixtures import catalog
@@ -101,6 +102,16 @@ class TestRefused:
                 tmp_path / "x.gguf",
                 allow_unproven=["voicedetect.nonsense"],
             )
+        assert names(tmp_path) == []
+
+    @pytest.mark.parametrize(
+        "options", [Options(strict=True), Options(strip_prefix="x."), Options(do_normalize=False)]
+    )
+    def test_what_only_a_checkpoint_has_is_a_wrong_call(
+        self, tmp_path: Path, options: Options
+    ) -> None:
+        with pytest.raises(UsageError, match="an ONNX file has nothing"):
+            convert(catalog.path("resnet34_tiny"), tmp_path / "x.gguf", options=options)
         assert names(tmp_path) == []
 
     def test_a_stride_that_the_engine_does_not_have(self, edited: Make, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import onnx
 import pytest
 
+import converters
 from fixtures import catalog
 
 Make = Callable[..., Any]
@@ -170,3 +172,21 @@ def test_a_path_is_never_taken_for_an_id(hub: Any, through: Make, tmp_path: Path
         ran = through("inspect", name, code=2)
         assert "no such file" in ran.err, name
     assert hub.requests == []
+
+
+def test_a_cache_without_room_is_told_before_the_download(
+    hub: Any, through: Make, model: bytes, tmp_path: Path
+) -> None:
+    hub.repositories["owner/name"] = {"model.onnx": model}
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "sitecustomize.py").write_text(
+        "import shutil\n"
+        "usage = shutil.disk_usage('/')\n"
+        "shutil.disk_usage = lambda path: usage._replace(free=100)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path / "full"), str(Path(converters.__file__).parents[1])])
+    arguments = ("convert", "--model", "owner/name", "--output", "x.gguf")
+    ran = through(*arguments, env={"PYTHONPATH": paths}, code=5)
+    assert "no room" in ran.err
+    assert str(tmp_path / "home") in ran.err  # the cache's disk, not the output's
+    assert hub.downloads() == set()
