@@ -88,8 +88,8 @@ def convert(
         name: stored as ``general.name``; the path by default.
         arch: the architecture that the model is asserted to be.
         verify: ``full`` reads every byte back, ``sample`` the first, a middle and the last block
-            of every tensor, ``none`` skips the proof too. By default ``sample`` for a checkpoint
-            above 1 GB and else ``full``.
+            of every tensor; ``none`` reads every byte back and skips the proof. By default
+            ``sample`` for a checkpoint above 1 GB and else ``full``.
         allow_unproven: keys that may stay unproven.
         options: what the user says where a checkpoint is silent.
         progress: told the bytes of tensors that are written, and of how many.

@@ -24,8 +24,8 @@ __all__ = ["command"]
 @click.option(
     "--verify",
     type=click.Choice(["full", "sample", "none"]),
-    help="Read back every byte and prove the file (the default), read back a sample of every "
-    "tensor (the default for a checkpoint above 1 GB), or do neither.",
+    help="full reads back every byte and proves the file (the default); sample reads back a part "
+    "of every tensor (the default for a checkpoint above 1 GB); none does not prove the file.",
 )
 @click.option(
     "--allow-unproven",
@@ -48,7 +48,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Write the manifest GGUF of a model and prove it: an ONNX export against onnxruntime, a
-    checkpoint (ECAPA-TDNN, wav2vec 2.0 with a head) against the library it comes from.
+    checkpoint (ECAPA-TDNN, wav2vec 2.0 with a head, MOSS codecs) against its own tensors, and
+    against the library it comes from where that is installed.
 
     The file gets its name only when it is proven; the proof is written beside it as
     GGUF.proof.json.
