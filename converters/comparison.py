@@ -248,10 +248,10 @@ def _problem(golden: Array, ours: Array, gates: Gates, noise: float) -> str:
         return f"{strange} values that are not numbers"
     if not apart.max_abs <= bound:
         return f"max|d| {apart.max_abs:.3g} above {bound:.3g}"
-    if apart.max_abs <= gates.noise * noise:
-        return ""
     if apart.cosine < gates.cosine:
         return f"cosine {apart.cosine:.6f} below {gates.cosine:g}"
+    if apart.max_abs <= gates.noise * noise:  # the golden's own length is no better known
+        return ""
     lengths = [float(np.linalg.norm(v.astype(np.float64))) for v in (golden, ours)]
     if lengths[0] and abs(lengths[1] / lengths[0] - 1.0) > _LENGTH:
         return f"{lengths[1] / lengths[0]:.4g} times as long as the golden"

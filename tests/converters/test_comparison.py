@@ -206,6 +206,12 @@ class TestGates:
         assert not engine(shifted, gates=Gates(relative=0.0, noise=5.0))
         assert not engine(shifted, gates=Gates(absolute=0.0))
 
+    def test_within_the_noise_the_cosine_still_counts(self, engine: Make, right: Any) -> None:
+        """Noise excuses a distance, and not another direction."""
+        found = engine({STAGE: -right[STAGE]}, gates=Gates(noise=1e9))
+        assert found.first is not None
+        assert found.first.problem.startswith("cosine -1.0")
+
 
 class TestCodes:
     """Each code is judged where those before it are the same; a near tie is no fault."""
