@@ -6,7 +6,7 @@ epsilon) and over a length beyond any probe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from converters.replay import Replay
 from graphtools.errors import UnprovenError, UnsupportedError
 from graphtools.graph import Region, constant
 from graphtools.islands import ISLANDS
+from graphtools.model import Node
 from graphtools.onnx_edit import SegmentRule, island_model
 from graphtools.recover import Recovered
 from graphtools.runtime import Runner
@@ -104,22 +105,30 @@ def _require_reached(net: Recovered, region: Region) -> None:
         node = graph.model.nodes[index]
         if node.op in ("Reshape", "Expand", "ConstantOfShape"):
             continue
-        for name in filter(None, node.inputs):
-            found = constant(graph, name)
-            if found is None or found.dtype in (DType.BOOL, DType.STRING, DType.OTHER):
-                continue
-            beyond = [v for v in found.read().reshape(-1).tolist() if _LONG < abs(v) < _TO_THE_END]
+        for label, values in _numbers(net, node):
+            beyond = [v for v in values if _LONG < abs(v) < _TO_THE_END]
             if beyond:
                 raise SourceError(
                     UnsupportedError(
                         "a region without weights holds a number that no probe reaches",
                         file=graph.model.path,
-                        where=f'{node}, constant "{name}"',
+                        where=f"{node}, {label}",
                         expected=f"at most {_LONG}, or no bound at all",
                         found=f"{beyond[0]:g}",
                         todo="export the model without a limit on the clip's length",
                     )
                 )
+
+
+def _numbers(net: Recovered, node: Node) -> Iterator[tuple[str, Sequence[float]]]:
+    """The constants that a node reads and its attributes (where older opsets have bounds)."""
+    for name in filter(None, node.inputs):
+        found = constant(net.graph, name)
+        if found is not None and found.dtype not in (DType.BOOL, DType.STRING, DType.OTHER):
+            yield f'constant "{name}"', found.read().reshape(-1).tolist()
+    for name, value in node.attributes.items():
+        listed = value if isinstance(value, tuple) else (value,)
+        yield f"attribute {name}", [v for v in listed if isinstance(v, int | float)]
 
 
 def _long_input(

@@ -614,6 +614,23 @@ class TestLength:
             convert(edited("campplus_tiny", change), tmp_path / "x.gguf")
         assert f"({op})" in str(caught.value.where)
 
+    def test_a_number_in_an_attribute_counts_too(self, edited: Make, tmp_path: Path) -> None:
+        """Before opset 11 the bounds of Clip and Slice are attributes."""
+        net = require_recovered(build(load(catalog.path("campplus_tiny"))))
+        (*_, (_, region)) = net.binding.regions
+
+        def change(proto: onnx.ModelProto) -> None:
+            for index in region.nodes:
+                node = proto.graph.node[index]
+                node.input[:] = ["held" if n == region.entry else n for n in node.input]
+            proto.graph.node.append(
+                onnx.helper.make_node("Elu", [region.entry], ["held"], alpha=5000.0)
+            )
+
+        with pytest.raises(UnsupportedError, match="a number that no probe reaches") as caught:
+            convert(edited("campplus_tiny", change), tmp_path / "x.gguf")
+        assert "attribute alpha" in str(caught.value.where)
+
     def test_a_bound_on_values_that_no_clip_reaches_is_found(
         self, edited: Make, tmp_path: Path
     ) -> None:
