@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,16 @@ from converters.stream import Progress
 from graphtools.errors import StorageError, UnsupportedError, UsageError
 from graphtools.tensors import DType
 
-__all__ = ["MAX_NAME_BYTES", "emit", "emit_goldens", "proof_path", "replacing", "require_other"]
+__all__ = [
+    "MAX_NAME_BYTES",
+    "emit",
+    "emit_goldens",
+    "folder_of",
+    "proof_path",
+    "replacing",
+    "require_other",
+    "temporary",
+]
 
 # ggml's GGML_MAX_NAME is 64 with the final NUL.
 MAX_NAME_BYTES = 63
@@ -100,6 +110,24 @@ def replacing(output: Path, size: int = 0) -> Iterator[Path]:
         raise StorageError(
             "cannot write: the output is no regular file", file=output, todo="name a file"
         )
+    with temporary(output, size) as temp:
+        yield temp
+        with temp.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        temp.chmod(0o666 & ~mask)
+        temp.replace(output)
+
+
+@contextlib.contextmanager
+def temporary(output: Path, size: int = 0) -> Iterator[Path]:
+    """Yield an empty temp file beside ``output``; it is removed when the block ends, unless it
+    was renamed by then.
+
+    Raises:
+        StorageError: as `replacing`, for any error of the system inside the block.
+    """
     temp: Path | None = None
     lock = -1
     try:
@@ -109,12 +137,6 @@ def replacing(output: Path, size: int = 0) -> Iterator[Path]:
         _locked(lock)
         require_room(output, size)
         yield temp
-        with temp.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temp.chmod(0o666 & ~mask)
-        temp.replace(output)
     except OSError as error:
         raise StorageError(
             f"cannot write: {error.strerror or error}",
@@ -133,7 +155,13 @@ def _remove_leftovers(output: Path) -> None:
     for old in sorted(output.parent.glob(f".{glob.escape(output.name)}.*.tmp")):
         with contextlib.suppress(OSError), old.open("rb") as held:
             if _locked(held.fileno()):
+                shutil.rmtree(folder_of(old), ignore_errors=True)
                 old.unlink()
+
+
+def folder_of(temp: Path) -> Path:
+    """The folder that goes with a temp file, where what is written is one."""
+    return temp.with_name(f"{temp.name}.d")
 
 
 def _locked(handle: int) -> bool:

@@ -40,8 +40,8 @@ class Row:
 
 def all_rows() -> dict[str, tuple[Row, ...]]:
     """Every schema's rows, by architecture (``voicedetect-baseline`` for goldens)."""
-    from converters import baseline, goldens
+    from converters import goldens
     from converters.archs import ARCHS
 
     rows = {arch.name: arch.all_rows for arch in ARCHS}
-    return rows | {baseline.ARCHITECTURE: (*baseline.ROWS, *goldens.ROWS)}
+    return rows | {goldens.ARCHITECTURE: goldens.ROWS}

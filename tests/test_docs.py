@@ -74,6 +74,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add_dump(folder)
     (folder / "my_models.py").write_text(_MODULE)
     rng = np.random.default_rng(0)
+    np.save(folder / "feats.npy", rng.normal(size=(1, 50, 80)))
     np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
     weights = {"layers.0.weight": (4, 8), "layers.0.bias": (4,)}
     save_file(

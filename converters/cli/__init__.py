@@ -22,7 +22,7 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "inspect": "Show what a model or a manifest GGUF holds.",
     "convert": "Write a proven manifest GGUF of a model.",
-    "baseline": "Write golden intermediates of one audio clip.",
+    "baseline": "Write golden intermediates of a clip, or any tensors of any ONNX.",
     "replay": "Compute the outputs of a manifest GGUF alone.",
     "compare": "Find the first tensor in which an engine differs from goldens.",
     "diff": "Say whether two ONNX files hold the same network.",
