@@ -94,6 +94,8 @@ def _add_dump(folder: Path) -> None:
     (folder / "engine_dump").mkdir()
     for name in arrays.readers:
         np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
+    for dump in ("engine.gguf", "local.gguf"):  # what the C++ engine of engine.md writes
+        shutil.copy(folder / "baseline.gguf", folder / dump)
 
 
 def _add_codec(folder: Path) -> None:
