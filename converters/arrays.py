@@ -1,4 +1,4 @@
-"""Named arrays from whatever wrote them: a GGUF, an ``.npz``, ``.npy`` and ``.bin`` files.
+"""Named arrays from whatever holds them: a GGUF, an ``.npz``, ``.npy`` and ``.bin`` files, a dict.
 
 They are read one at a time. A ``.bin`` is raw little-endian float32 without a shape.
 """
@@ -9,7 +9,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from converters.golden_files import KEYS_FILE, keys_of
 from converters.manifest import Manifest
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
 from graphtools.tensors import Array, DType
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
 
 __all__ = ["Arrays", "open_arrays"]
 
@@ -34,11 +39,12 @@ class Arrays:
     """Arrays by name, in the order of the file.
 
     Attributes:
+        path: of the file or folder; None of arrays in memory.
         manifest: the keys of a GGUF; None of anything else.
         raw: names of those that have no shape of their own.
     """
 
-    path: Path
+    path: Path | None
     readers: Mapping[str, Callable[[], Array]]
     manifest: Manifest | None = None
     raw: frozenset[str] = field(default_factory=frozenset)
@@ -47,13 +53,14 @@ class Arrays:
         return name in self.readers
 
     def read(self, name: str) -> Array:
-        """One array.
+        """One array of real numbers or booleans.
 
         Raises:
             NotAModelError: its file is damaged.
+            UnsupportedError: it holds something else.
         """
         try:
-            return self.readers[name]()
+            array = self.readers[name]()
         except _DAMAGED as error:
             raise NotAModelError(
                 f"the array {name!r} cannot be read",
@@ -61,16 +68,30 @@ class Arrays:
                 found=(str(error) or type(error).__name__).splitlines()[0],
                 todo="write it again",
             ) from error
+        if array.dtype.kind not in "fiub":
+            raise UnsupportedError(
+                f"the array {name!r} cannot be compared",
+                file=self.path,
+                expected="real numbers",
+                found=str(array.dtype),
+            )
+        return array
 
 
-def open_arrays(path: Path) -> Arrays:
+def open_arrays(source: Path | Mapping[str, Any]) -> Arrays:
     """The arrays of a GGUF, an ``.npz``, an ``.npy`` or ``.bin``, or of a folder of those.
+
+    Args:
+        source: their path; or name to array, where an array is what ``numpy.asarray`` takes.
 
     Raises:
         UsageError: there is nothing there.
         NotAModelError: a file is damaged.
         UnsupportedError: it is none of these.
     """
+    if isinstance(source, Mapping):
+        return Arrays(None, {name: partial(np.asarray, value) for name, value in source.items()})
+    path = source
     if path.is_dir():
         if (path / KEYS_FILE).is_file():
             found = {p.name: _reader(p) for p in sorted(path.glob("*.npy"))}
@@ -138,17 +159,24 @@ def _member(archive: zipfile.ZipFile, file: str) -> Callable[[], Array]:
 
 def _reader(file: Path) -> Callable[[], Array]:
     if file.suffix == ".bin":
-        return lambda: np.fromfile(file, "<f4")
+        return partial(_raw, file)
     return lambda: np.asarray(np.load(file, allow_pickle=False))
+
+
+def _raw(file: Path) -> Array:
+    if file.stat().st_size % 4:
+        raise ValueError(f"{file.stat().st_size} bytes are no whole number of float32")
+    return np.fromfile(file, "<f4")
 
 
 def _of_gguf(path: Path) -> Arrays:
     """A baseline's tensors under their full names and shapes; quantised ones dequantised."""
     manifest = gguf_file.read(path)
     readers: dict[str, Callable[[], Array]] = {}
+    reader = cache(partial(_gguf_reader, path))
     for tensor in manifest.tensors:
         if tensor.dtype is DType.OTHER:
-            readers[tensor.name] = _dequantised(path, tensor.name)
+            readers[tensor.name] = partial(_dequantised, reader, tensor.name)
         else:
             readers[tensor.name] = tensor.read
     if "baseline.tensors" in manifest.by_key and "baseline.shapes" in manifest.by_key:
@@ -165,15 +193,18 @@ def _shaped(read: Callable[[], Array], shape: str) -> Callable[[], Array]:
     return lambda: read().reshape(wanted)
 
 
-def _dequantised(path: Path, name: str) -> Callable[[], Array]:
-    def read() -> Array:
-        from gguf import GGUFReader, dequantize
+def _gguf_reader(path: Path) -> GGUFReader:
+    from gguf import GGUFReader
 
-        (tensor,) = (t for t in GGUFReader(path).tensors if t.name == name)
-        shape = tuple(int(d) for d in reversed(tensor.shape.tolist()))
-        try:
-            return np.asarray(dequantize(tensor.data, tensor.tensor_type)).reshape(shape)
-        except NotImplementedError as error:
-            raise ValueError(f"{tensor.tensor_type.name} cannot be dequantised") from error
+    return GGUFReader(path)
 
-    return read
+
+def _dequantised(reader: Callable[[], GGUFReader], name: str) -> Array:
+    from gguf import dequantize
+
+    tensor = next(t for t in reader().tensors if t.name == name)
+    shape = tuple(int(d) for d in reversed(tensor.shape.tolist()))
+    try:
+        return np.asarray(dequantize(tensor.data, tensor.tensor_type)).reshape(shape)
+    except NotImplementedError as error:
+        raise ValueError(f"{tensor.tensor_type.name} cannot be dequantised") from error

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from converters.cli.output import json_option, print_json, table
-
-if TYPE_CHECKING:
-    from converters.comparison import Comparison, Row
+from converters.cli.output import json_option, print_json
 
 __all__ = ["command"]
-
-# Rows that are shown; the first that failed is always among them.
-_ROWS = 30
 
 
 @click.command()
@@ -56,7 +51,10 @@ def command(
     Example:
       graphtools compare baseline.gguf engine_dump/
     """
-    from converters.comparison import Gates, compare, read_map
+    from converters.comparison import compare
+    from converters.comparison_text import summary
+    from converters.gates import Gates
+    from converters.matching import read_map
 
     found = compare(
         golden,
@@ -67,37 +65,6 @@ def command(
     if as_json:
         print_json(found.to_json())
     else:
-        _print(found)
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+        click.echo(summary(found, columns))
     ctx.exit(0 if found else 1)
-
-
-def _print(found: Comparison) -> None:
-    shown = found.failures or found.rows
-    rows = [_cells(row) for row in shown[:_ROWS]]
-    right = len(found.rows) - len(found.failures)
-    title = f"{right} of {len(found.rows)} tensors are right"
-    if found.failures:
-        title += "; in execution order, these are not:"
-    table(title, ("tensor", "max|d|", "bound", "cosine", "SNR dB", ""), rows)
-    if len(shown) > _ROWS:
-        click.echo(f".. and {len(shown) - _ROWS} more")
-    if found.extra:
-        more = ", ".join(found.extra[:5])
-        click.echo(f"{len(found.extra)} tensors of ours have no golden: {more}")
-    first = found.first
-    if first is None:
-        return
-    click.echo(f"first: {first.name}: {first.problem}")
-    weights = found.weights.get(first.name, ())
-    if weights:
-        click.echo(f"  its weights: {', '.join(weights[:6])}{' ..' if len(weights) > 6 else ''}")
-    for line in found.hints:
-        click.echo(f"  hint: {line}")
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    apart = row.difference
-    if apart is None:
-        return row.name, "-", "-", "-", "-", row.problem or row.note
-    numbers = (f"{apart.max_abs:.3g}", f"{row.bound:.3g}", f"{apart.cosine:.6f}")
-    return row.name, *numbers, f"{apart.snr_db:.1f}", row.problem or row.note
