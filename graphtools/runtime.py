@@ -7,7 +7,7 @@ from functools import cached_property
 
 from graphtools.errors import UnsupportedError
 from graphtools.model import Model
-from graphtools.onnx_edit import SegmentRule, external_tensors, tapped
+from graphtools.onnx_edit import SegmentRule, external_tensors, own_tensors, tapped
 from graphtools.tensors import Array
 
 __all__ = ["Runner", "runtime_version"]
@@ -61,7 +61,12 @@ class Runner:
     @classmethod
     def shapes(cls, model: Model, tensors: Sequence[str], rule: SegmentRule | None) -> Runner:
         """A run that returns the shape of each tensor in place of its values, in this order."""
-        names = {name: f"shape {i} of {name}" for i, name in enumerate(tensors)}
+        taken = {*own_tensors(model), *model.constants, *(v.name for v in model.inputs)}
+        names: dict[str, str] = {}
+        for number, tensor in enumerate(tensors):
+            names[tensor] = f"shape of {number}"
+            while names[tensor] in taken:
+                names[tensor] += "_"
         data = tapped(model, (), rule, names)
         return cls(model, data, [*names.values()], external=True, frugal=True)
 
