@@ -15,7 +15,7 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit_goldens, require_other
+from converters.emit import emit_goldens
 from converters.frontend import log_mel, mean_subtracted
 from converters.goldens import ARCHITECTURE, ROWS, file_sha256
 from converters.manifest import Entry, Manifest
@@ -24,6 +24,7 @@ from converters.replay import Replay
 from converters.sources.locate import is_checkpoint
 from converters.sources.source import open_source
 from graphtools.errors import UnsupportedError, UsageError
+from graphtools.files import require_other
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load

@@ -18,10 +18,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from converters.emit import emit_goldens, folder_of, replacing, temporary
+from converters.emit import emit_goldens
 from converters.goldens import ARCHITECTURE, golden_array, safe_names
 from converters.manifest import Entry, Manifest, Value
 from graphtools.errors import NotAModelError, UsageError
+from graphtools.files import folder_of, replacing, temporary
 from graphtools.tensors import Array, DType, FileSpan, LazyTensor, Load
 
 __all__ = ["KEYS_FILE", "GoldenFile", "golden_file", "keys_of", "require_form"]

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from converters.arrays import open_arrays
-from converters.emit import require_other
 from converters.golden_files import GoldenFile, golden_file, require_form
 from converters.goldens import ROWS, file_sha256, golden_entries
 from converters.manifest import Entry
-from graphtools.errors import MissError, UnsupportedError, UsageError
+from graphtools.errors import UnsupportedError, UsageError
 from graphtools.feeds import feeds
+from graphtools.files import require_other
 from graphtools.graph import Graph, build
 from graphtools.model import Model
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
-from graphtools.recover import Recovered, recover
+from graphtools.recover import Recovered, network_of
 from graphtools.runtime import runtime_version
 from graphtools.taps import Tap, choose, plan, run_taps
 from graphtools.tensors import Array
@@ -137,7 +137,7 @@ def golden_taps(
     files = dict(inputs or {})
     require_other(output, model, *files.values(), *([audio] if audio else []))
     graph = build(load(model))
-    net = _network(graph)
+    net = network_of(graph)
     stages = dict(net.binding.stages) if net else {}
     chosen = choose(graph, taps or [*stages] or [v.name for v in graph.outputs], stages)
     fed = feeds(graph, _given(graph, net, files, audio), dims=dims, seed=seed)
@@ -174,14 +174,6 @@ def golden_taps(
         tensors=tuple(writing.rows),
         omitted=writing.omitted,
     )
-
-
-def _network(graph: Graph) -> Recovered | None:
-    try:
-        found = recover(graph)
-    except MissError:  # more than one reading: none of them can name the stages
-        return None
-    return found if isinstance(found, Recovered) else None
 
 
 def _given(

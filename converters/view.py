@@ -10,7 +10,6 @@ from typing import Any
 from converters.archs import arch_of_family
 from converters.archs.building import BN_PARTS
 from converters.convert import describe
-from converters.emit import replacing, require_other
 from converters.gguf_file import is_gguf
 from converters.manifest import Manifest
 from converters.schema import all_rows
@@ -18,6 +17,7 @@ from converters.sources.locate import is_checkpoint
 from converters.view_goldens import Goldens, read_goldens
 from graphtools.errors import MissError, UnsupportedError, UsageError
 from graphtools.explorer import Carried, Fact, Mark, Overlays, page
+from graphtools.files import replacing, require_other
 from graphtools.graph import Graph, build
 from graphtools.hierarchy import hierarchy
 from graphtools.onnx_file import load

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from graphtools.dominators import immediate_dominators
 from graphtools.model import Model, Node, Subgraph, Value
+from graphtools.navigate import Navigation
 from graphtools.tensors import DType, LazyTensor, Reshape, Transpose, Widen
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ SHAPE_ONLY = frozenset(("Shape", "Size"))
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Navigation):
     """A model with its producers and consumers.
 
     Attributes:

@@ -95,6 +95,7 @@ def choose(graph: Graph, patterns: Iterable[str], stages: Mapping[str, str]) -> 
     for name, op in inner.items():
         by_op.setdefault(op, []).append(name)
     inputs = [value.name for value in graph.inputs]
+    computed = [name for name, op in inner.items() if op != "Constant"]
 
     def meant(pattern: str) -> list[str]:
         if pattern in made or pattern in inner or pattern in inputs:
@@ -108,9 +109,9 @@ def choose(graph: Graph, patterns: Iterable[str], stages: Mapping[str, str]) -> 
         if pattern.startswith("op:"):
             return [n for op in fnmatch.filter(by_op, pattern[3:]) for n in by_op[op]]
         if pattern == "all":
-            return [*flows, *inner]
+            return [*flows, *computed]
         found = [t for s, t in stages.items() if fnmatch.fnmatchcase(s, pattern)]
-        return found + [n for n in (*flows, *inner) if fnmatch.fnmatchcase(n, pattern)]
+        return found + [n for n in (*flows, *computed) if fnmatch.fnmatchcase(n, pattern)]
 
     wanted: set[str] = set()
     for pattern in patterns:
