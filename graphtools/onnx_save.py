@@ -45,7 +45,7 @@ def save_part(
     path: Path,
     *,
     limit: int = LIMIT,
-) -> Path:
+) -> tuple[Path, ...]:
     """Write the nodes between ``entries`` and ``exits`` as a model.
 
     Args:
@@ -55,6 +55,9 @@ def save_part(
         exits: tensors that become outputs.
         path: the file; where its weights go to another one, that is `data_path`.
         limit: bytes of weights that the file may hold itself.
+
+    Returns:
+        The files that were written: the model, and its weights if they are not in it.
 
     Raises:
         UsageError: a file of the model itself would be replaced.
@@ -77,7 +80,7 @@ def save_part(
 
 def save_annotated(
     model: Model, notes: Mapping[int, Mapping[str, str]], path: Path, *, limit: int = LIMIT
-) -> Path:
+) -> tuple[Path, ...]:
     """Write the whole model with notes in its nodes' ``metadata_props``.
 
     Everything else stays. Notes need IR version 10; a file of an older one is written as that.
@@ -86,7 +89,7 @@ def save_annotated(
 
     Args:
         notes: by a node's index in the file, key to text; a key that is there is replaced.
-        path, limit: as `save_part`.
+        path, limit: as `save_part`, and so is what is returned.
 
     Raises:
         UsageError: a file of the model itself would be replaced.
@@ -131,7 +134,7 @@ def _declared(
 # --- files --------------------------------------------------------------------------------------
 
 
-def _write(model: Model, proto: ModelProto, path: Path, limit: int) -> Path:
+def _write(model: Model, proto: ModelProto, path: Path, limit: int) -> tuple[Path, ...]:
     """Write a model that shares tensors with ``model``, in one file or in two.
 
     Args:
@@ -145,7 +148,7 @@ def _write(model: Model, proto: ModelProto, path: Path, limit: int) -> Path:
         whole = proto.SerializeToString(deterministic=True)
         with replacing(path, len(whole)) as temp:
             temp.write_bytes(whole)
-        return path
+        return (path,)
     require_other(data, *sources)
     _require_utf8(data)
     weights = [*filter(_is_outside, tensors)]
@@ -161,7 +164,7 @@ def _write(model: Model, proto: ModelProto, path: Path, limit: int) -> Path:
         temp.write_bytes(proto.SerializeToString(deterministic=True))
         # The data file gets its name first, and an older model must not be seen with it.
         path.unlink(missing_ok=True)
-    return path
+    return path, data
 
 
 def _move(

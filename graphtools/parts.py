@@ -62,7 +62,7 @@ class Part:
         """
         from graphtools.onnx_save import save_part
 
-        return save_part(self.graph, self.entries, self.exits, Path(path))
+        return save_part(self.graph, self.entries, self.exits, Path(path))[0]
 
 
 def part(

@@ -57,7 +57,7 @@ def split(save: Save, tmp_path: Path) -> Path:
 class TestParts:
     def test_declares_what_it_takes_and_gives(self, parse: Parse, tmp_path: Path) -> None:
         graph = parse(TWO.replace("[1, 40] x", "[N, 40] x").replace("[1, 40] y", "[N, 40] y"))
-        proto = onnx.load(save_part(graph, ["a"], ["b"], tmp_path / "part.onnx"))
+        proto = onnx.load(save_part(graph, ["a"], ["b"], tmp_path / "part.onnx")[0])
         for value in (proto.graph.input[0], proto.graph.output[0]):
             kind = value.type.tensor_type
             assert kind.elem_type == TensorProto.FLOAT
@@ -75,7 +75,7 @@ class TestParts:
             { a = Cast <to = 11> (x) b = com.microsoft.Trilu (a) y = Neg (b) }
             """
         )
-        proto = onnx.load(save_part(graph, ["b"], ["y"], tmp_path / "part.onnx"))
+        proto = onnx.load(save_part(graph, ["b"], ["y"], tmp_path / "part.onnx")[0])
         assert proto.graph.input[0].type.tensor_type.elem_type == TensorProto.DOUBLE
 
     def test_functions_come_along(self, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ class TestParts:
             """
         )
         path.write_bytes(proto.SerializeToString())
-        part = save_part(build(load(path)), ["a"], ["y"], tmp_path / "part.onnx")
+        part, *_ = save_part(build(load(path)), ["a"], ["y"], tmp_path / "part.onnx")
         assert run(part, a=np.ones(2, np.float32))[0].tolist() == [2, 2]
 
     def test_a_type_that_nobody_knows_is_refused(self, parse: Parse, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ class TestNotes:
     def test_are_at_the_nodes(self, parse: Parse, tmp_path: Path) -> None:
         model = parse(TWO, ir_version=8).model
         notes = {0: {"namespace": "a/b"}, 2: {"namespace": 'c "<&\n'}}
-        path = save_annotated(model, notes, tmp_path / "out.onnx")
+        path, *_ = save_annotated(model, notes, tmp_path / "out.onnx")
         proto = onnx.load(path)
         found = [{p.key: p.value for p in node.metadata_props} for node in proto.graph.node]
         assert found == [notes[0], {}, notes[2]]
@@ -116,7 +116,7 @@ class TestNotes:
 
     def test_nothing_else_changes(self, parse: Parse, tmp_path: Path) -> None:
         model = parse(TWO, ir_version=10).model
-        path = save_annotated(model, {0: {"k": "v"}}, tmp_path / "out.onnx")
+        path, *_ = save_annotated(model, {0: {"k": "v"}}, tmp_path / "out.onnx")
         proto = onnx.load(path)
         assert not model.proto.graph.node[0].metadata_props  # the loaded model stays as it is
         del proto.graph.node[0].metadata_props[:]
@@ -129,7 +129,7 @@ class TestNotes:
         for key in ("namespace", "pkg.torch.onnx.stack_trace"):
             proto.graph.node[0].metadata_props.add(key=key, value="old")
         model = load(save(proto))
-        path = save_annotated(model, {0: {"namespace": "new"}}, tmp_path / "out.onnx")
+        path, *_ = save_annotated(model, {0: {"namespace": "new"}}, tmp_path / "out.onnx")
         found = onnx.load(path)
         assert {p.key: p.value for p in found.graph.node[0].metadata_props} == {
             "namespace": "new",
@@ -146,14 +146,14 @@ class TestNotes:
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
         source = save(proto)
-        path = save_annotated(load(source), {0: {"k": "v"}}, tmp_path / "out.onnx")
+        path, *_ = save_annotated(load(source), {0: {"k": "v"}}, tmp_path / "out.onnx")
         assert [v.name for v in onnx.load(path).graph.input] == ["x"]
         np.testing.assert_array_equal(run(path, x=x())[0], run(source, x=x())[0])
 
     def test_the_same_call_gives_the_same_bytes(self, split: Path, tmp_path: Path) -> None:
         model = load(split)
         paths = [
-            save_annotated(model, {}, tmp_path / name / "o.onnx") for name in folders(tmp_path)
+            save_annotated(model, {}, tmp_path / name / "o.onnx")[0] for name in folders(tmp_path)
         ]
         assert paths[0].read_bytes() == paths[1].read_bytes()
         assert data_path(paths[0]).read_bytes() == data_path(paths[1]).read_bytes()
@@ -169,7 +169,7 @@ class TestTwoFiles:
     def test_weights_in_another_file_are_copied_to_one_beside_it(
         self, split: Path, tmp_path: Path
     ) -> None:
-        path = save_annotated(load(split), {0: {"k": "v"}}, tmp_path / "out.onnx")
+        path, *_ = save_annotated(load(split), {0: {"k": "v"}}, tmp_path / "out.onnx")
         proto = onnx.load(path, load_external_data=False)
         places = {
             t.name: {e.key: e.value for e in t.external_data} for t in proto.graph.initializer
@@ -210,9 +210,9 @@ class TestTwoFiles:
         source = tmp_path / "source.onnx"
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), source)
         model = load(source)
-        inside = save_annotated(model, {}, tmp_path / "inside.onnx", limit=7000)
+        inside, *_ = save_annotated(model, {}, tmp_path / "inside.onnx", limit=7000)
         assert not data_path(inside).exists()
-        outside = save_annotated(model, {}, tmp_path / "outside.onnx", limit=3000)
+        outside, *_ = save_annotated(model, {}, tmp_path / "outside.onnx", limit=3000)
         assert data_path(outside).stat().st_size == values.size * (4 if kind == 1 else 2)
         fed = x().astype(np.float16 if kind == TensorProto.FLOAT16 else np.float32)
         np.testing.assert_array_equal(run(outside, x=fed)[0], run(source, x=fed)[0])
@@ -244,7 +244,7 @@ class TestTwoFiles:
         source = save(proto)
         (tmp_path / "branches.bin").write_bytes(values.tobytes())
         (tmp_path / "elsewhere").mkdir()
-        path = save_annotated(load(source), {}, tmp_path / "elsewhere" / "out.onnx")
+        path, *_ = save_annotated(load(source), {}, tmp_path / "elsewhere" / "out.onnx")
         assert data_path(path).stat().st_size == 4096 * 2 + 6400
         found = onnx.load(path)
         for attribute in found.graph.node[1].attribute:
