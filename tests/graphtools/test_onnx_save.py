@@ -102,6 +102,21 @@ class TestParts:
             save_part(graph, ["a"], ["y"], tmp_path / "part.onnx")
         assert [p.name for p in tmp_path.iterdir()] == ["hand_made_0.onnx"]
 
+    def test_a_model_of_halves_is_not_asked(self, save: Save, tmp_path: Path) -> None:
+        """It would be run widened, and tell the wrong type."""
+        text = """
+            g (float16[1, 3] x) => (float16[1, 3] y) <float16[3] w>
+            { a = Add (x, w) b = com.microsoft.Trilu (a) y = Neg (b) }
+            """
+        graph = build(load(save(text)))
+        with pytest.raises(UnsupportedError, match="element type of the tensor 'b'"):
+            save_part(graph, ["b"], ["y"], tmp_path / "part.onnx")
+
+    def test_no_shape_is_worth_reading_all_weights(self, split: Path, tmp_path: Path) -> None:
+        graph = build(load(split))
+        save_part(graph, ["a"], ["y"], tmp_path / "part.onnx")
+        assert "values" not in vars(graph)  # for which a model with unknown shapes is run
+
 
 class TestNotes:
     def test_are_at_the_nodes(self, parse: Parse, tmp_path: Path) -> None:
@@ -195,27 +210,36 @@ class TestTwoFiles:
         path = build(load(split)).subgraph("a", "b").save(tmp_path / "part.onnx")
         assert run(path, a=x())[0].tolist() == (x() * np.float32(0.5)).tolist()
 
-    @pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed fields"])
-    @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+    @pytest.mark.parametrize(
+        ("kind", "raw"),
+        [
+            (TensorProto.FLOAT, True),
+            (TensorProto.FLOAT, False),
+            (TensorProto.FLOAT16, True),
+            (TensorProto.FLOAT16, False),
+            (TensorProto.BFLOAT16, True),
+        ],
+    )
     def test_weights_that_pass_the_limit_go_out(self, tmp_path: Path, kind: int, raw: bool) -> None:
-        values = np.random.default_rng(0).normal(size=(40, 40))
-        weight = helper.make_tensor("w", kind, [40, 40], values.reshape(-1).tolist())
+        """Whether the source has them as plain bytes or in fields by type."""
+        values = np.random.default_rng(0).normal(size=1600)
+        weight = helper.make_tensor("w", kind, [40, 40], values.tolist())
+        width = 4 if kind == TensorProto.FLOAT else 2
+        plain = numpy_helper.to_array(weight).view(f"u{width}").astype(f"<u{width}").tobytes()
         if raw:
-            weight = numpy_helper.from_array(numpy_helper.to_array(weight), "w")
+            weight = helper.make_tensor("w", kind, [40, 40], plain, raw=True)
         ends = [helper.make_tensor_value_info(n, kind, [1, 40]) for n in "xy"]
         graph = helper.make_graph(
             [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weight]
         )
         opset = [helper.make_opsetid("", 17)]
-        source = tmp_path / "source.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), source)
-        model = load(source)
-        inside, *_ = save_annotated(model, {}, tmp_path / "inside.onnx", limit=7000)
-        assert not data_path(inside).exists()
-        outside, *_ = save_annotated(model, {}, tmp_path / "outside.onnx", limit=3000)
-        assert data_path(outside).stat().st_size == values.size * (4 if kind == 1 else 2)
-        fed = x().astype(np.float16 if kind == TensorProto.FLOAT16 else np.float32)
-        np.testing.assert_array_equal(run(outside, x=fed)[0], run(source, x=fed)[0])
+        onnx.save(helper.make_model(graph, opset_imports=opset), tmp_path / "source.onnx")
+        model = load(tmp_path / "source.onnx")
+        inside = save_annotated(model, {}, tmp_path / "inside.onnx", limit=7000)
+        assert inside == (tmp_path / "inside.onnx",)
+        path, data = save_annotated(model, {}, tmp_path / "outside.onnx", limit=3000)
+        assert data.read_bytes() == plain
+        np.testing.assert_array_equal(load(path).constants["w"], model.constants["w"])
 
     def test_what_a_subgraph_has_in_another_file_comes_along(
         self, save: Save, tmp_path: Path
@@ -250,6 +274,24 @@ class TestTwoFiles:
         for attribute in found.graph.node[1].attribute:
             array = numpy_helper.to_array(attribute.g.initializer[0])
             np.testing.assert_array_equal(array, values)
+
+    def test_so_does_what_an_attribute_has(self, tmp_path: Path) -> None:
+        values = np.random.default_rng(0).normal(size=1600).astype(np.float32)
+        (tmp_path / "table.bin").write_bytes(values.tobytes())
+        proto = onnx.parser.parse_model(
+            """
+            <ir_version: 10, opset_import: ["" : 17, "other" : 1]>
+            g (float[2] x) => (float[2] y) { y = other.Lookup (x) }
+            """
+        )
+        table = numpy_helper.from_array(values, "table")
+        onnx.external_data_helper.set_external_data(table, "table.bin")
+        table.ClearField("raw_data")
+        proto.graph.node[0].attribute.append(helper.make_attribute("tables", [table]))
+        (tmp_path / "source.onnx").write_bytes(proto.SerializeToString())
+        (tmp_path / "elsewhere").mkdir()
+        _, data = save_annotated(load(tmp_path / "source.onnx"), {}, tmp_path / "elsewhere" / "o")
+        assert data.read_bytes() == values.tobytes()
 
 
 class TestWholeOrNotAtAll:

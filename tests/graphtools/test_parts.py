@@ -100,8 +100,10 @@ class TestRefusals:
         assert "subgraph(['b', 'a'], ...)" in (caught.value.todo or "")
         assert names(g.subgraph(["b", "a"], "y").nodes) == ["second", "third", "last"]
 
-    @pytest.mark.parametrize(("a", "b"), [("c", "b"), ("y", "a"), ("a", "a"), ("a", "x")])
-    def test_an_end_has_to_be_reached(self, parse: Parse, a: str, b: str) -> None:
+    @pytest.mark.parametrize(
+        ("a", "b"), [("c", "b"), ("y", "a"), ("a", "a"), ("a", "x"), (("x", "a"), "a")]
+    )
+    def test_an_end_has_to_be_reached(self, parse: Parse, a: str | tuple[str], b: str) -> None:
         with pytest.raises(UsageError, match=f"'{b}' cannot be reached"):
             parse(DIAMOND).subgraph(a, b)
 

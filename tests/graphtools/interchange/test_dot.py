@@ -62,6 +62,17 @@ def test_every_read_of_data_is_an_edge(resnet: tuple[Graph, Box, Overlays]) -> N
 
 
 @graphviz
+def test_a_shape_stands_once_where_a_tensor_leaves_its_box(
+    resnet: tuple[Graph, Box, Overlays],
+) -> None:
+    data = read(to_dot(*resnet, resnet[0].values))
+    stem = [e for e in data["edges"] if e["tooltip"] == "/model/Relu_output_0"]
+    assert [e.get("label", "") for e in stem] == ["B\u00d74\u00d780\u00d7T", ""]
+    inner = [e for e in data["edges"] if "layer1.0/conv1" in e["tooltip"]]
+    assert [e.get("label", "") for e in inner] == [""]
+
+
+@graphviz
 def test_names_mean_nothing_to_graphviz(nuisance: Graph) -> None:
     data = read(to_dot(nuisance, hierarchy(nuisance)))
     labels = {o["label"] for o in data["objects"] if o["name"].startswith("cluster")}

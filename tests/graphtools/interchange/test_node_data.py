@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,17 @@ def test_it_belongs_to_the_graph(nuisance: Graph) -> None:
     assert list(json.loads(to_node_data(nuisance))) == [nuisance.model.path.name]
 
 
-def test_parameters_are_counted_once(nuisance: Graph, resnet: tuple[Graph, Box, Overlays]) -> None:
+def test_shared_parameters_count_once(parse: Callable[..., Graph]) -> None:
+    graph = parse(
+        """
+        g (float[1, 3] x) => (float[1, 3] y) <float[3, 3] w>
+        { a = MatMul (x, w) y = MatMul (a, w) }
+        """
+    )
+    assert of(graph)["results"] == {"a": {"value": 9}}
+
+
+def test_all_parameters_are_counted(nuisance: Graph, resnet: tuple[Graph, Box, Overlays]) -> None:
     found = of(nuisance)["results"]
     assert found == {
         "2": {"value": 36},

@@ -59,6 +59,16 @@ def test_names_and_numbers_come_back(nuisance: Graph) -> None:
     assert data["tensors"]["one"]["values"] == [1.0]
 
 
+def test_text_constants_are_not_numbers(parse: Callable[..., Graph]) -> None:
+    graph = parse(
+        """
+        g (int64[1] x) => (string[1] y) <string[2] words = {"a", "b"}> { y = Gather (words, x) }
+        """
+    )
+    tensors = json.loads(to_json(graph, hierarchy(graph)))["tensors"]
+    assert tensors["words"] == {"dtype": "string", "shape": [2], "constant": True}
+
+
 def test_subgraphs_say_what_they_take(parse: Callable[..., Graph]) -> None:
     branch = "(float[1, 2] {0}) {{ {0} = Mul (h, h) }}"
     graph = parse(
