@@ -82,14 +82,14 @@ def export(
             todo="leave --baseline and --compare out, or use `graphtools view`",
         )
     inputs = [model, *(path for path in (baseline, ours) if path is not None)]
-    require_other(output, *inputs)
     found = shown(model, baseline=baseline, ours=ours)
     files: tuple[Path, ...]
     if format == "onnx":
         files = _annotated(found, output)
     else:
         texts = _texts(found, output, format)
-        require_other(node_data_path(output), *inputs)
+        for path in texts:
+            require_other(path, *inputs, *found.graph.model.files())
         _write(texts)
         files = tuple(texts)
     return Exported(

@@ -91,6 +91,7 @@ def view(
     require_other(output, model, *(path for path in (baseline, ours) if path is not None))
     found = shown(model, baseline=baseline, ours=ours)
     graph, net, overlays = found.graph, found.net, found.overlays
+    require_other(output, *graph.model.files())
     text = page(graph, found.tree, overlays, shapes(graph)).encode("utf-8", "replace")
     with replacing(output, len(text)) as temp:
         temp.write_bytes(text)

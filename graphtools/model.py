@@ -122,3 +122,8 @@ class Model:
     producer: str
     metadata: Mapping[str, str]
     proto: Any
+
+    def files(self) -> tuple[Path, ...]:
+        """The file, and those that its constants are in."""
+        spans = (tensor.span() for tensor in self.constants.values())
+        return tuple(dict.fromkeys((self.path, *(span.path for span in spans if span))))

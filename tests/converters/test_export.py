@@ -79,6 +79,16 @@ class TestOnnx:
         export(boxed, tmp_path / "again.onnx", "onnx")
         assert (tmp_path / "again.onnx").read_bytes() == boxed.read_bytes()
 
+    def test_weights_in_another_file_come_along(self, tmp_path: Path) -> None:
+        (tmp_path / "source").mkdir()
+        model = tmp_path / "source" / "model.onnx"
+        onnx.save(onnx.load(TINY), model, save_as_external_data=True, location="weights.bin")
+        done = export(model, tmp_path / "boxed.onnx", "onnx")
+        assert done.files == (tmp_path / "boxed.onnx", tmp_path / "boxed.onnx.data")
+        assert done.size == sum(path.stat().st_size for path in done.files)
+        x = np.random.default_rng(0).normal(0, 4, (1, 130, 80)).astype(np.float32)
+        np.testing.assert_array_equal(run(tmp_path / "boxed.onnx", x), run(TINY, x))
+
     def test_a_network_of_no_family_has_its_exporters_scopes(
         self, edited: Make, tmp_path: Path
     ) -> None:
@@ -173,6 +183,17 @@ class TestRefusals:
         with pytest.raises(UsageError, match="would replace an input"):
             export(model, model, format)
         assert model.read_bytes() == TINY.read_bytes()
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_nor_are_its_weights(self, format: Format, tmp_path: Path) -> None:
+        model, weights = tmp_path / "model.onnx", tmp_path / "weights.bin"
+        onnx.save(onnx.load(TINY), model, save_as_external_data=True, location=weights.name)
+        before = weights.read_bytes()
+        with pytest.raises(UsageError, match="would replace an input"):
+            export(model, weights, format)
+        with pytest.raises(UsageError, match="would replace an input"):
+            view(model, weights)
+        assert weights.read_bytes() == before
 
     def test_node_data_replace_no_input(self, goldens: tuple[Path, Path], tmp_path: Path) -> None:
         stored = shutil.copy(goldens[0], tmp_path / "graph.node_data.json")
