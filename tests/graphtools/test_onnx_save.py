@@ -378,7 +378,7 @@ def test_above_2_gb_in_little_memory(large: Path, tmp_path: Path) -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(catalog.HERE.parent)},
     )
-    assert int(done.stdout) < 300_000  # KiB; numpy, onnx and onnxruntime are a third of it
+    assert int(done.stdout) < 150_000  # KiB; measured: 72_000, most of it imports
     assert data_path(output).stat().st_size > 2**31
     model = load(output)
     assert [node.op for node in model.nodes] == ["MatMul"] * LARGE
