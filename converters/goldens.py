@@ -21,12 +21,19 @@ from graphtools.tensors import Array, DType, Held, LazyTensor
 __all__ = ["ROWS", "golden_entries", "golden_tensor", "safe_names"]
 
 ROWS = (
-    Row("baseline.tensors", "[string]", "full name of each tensor, in the file's order", "source"),
+    Row(
+        "baseline.tensors",
+        "[string]",
+        "full name of each tensor, in the file's order",
+        "source",
+        group="tensors",
+    ),
     Row(
         "baseline.shapes",
         "[string]",
         'numpy shape of each tensor, e.g. "1,80,298"; "" is a scalar',
         "source",
+        group="tensors",
     ),
 )
 
