@@ -31,6 +31,8 @@ class Difference:
     snr_db: float
 
 
+# What is not finite, or too large to be squared, is an answer here and no warning.
+@np.errstate(over="ignore", invalid="ignore")
 def difference(golden: Array, ours: Array) -> Difference:
     """Compare two arrays of one shape, in float64.
 

@@ -82,7 +82,7 @@ def _fault(header: Header) -> str:
     for info in header.tensors:
         if info.name in seen:
             return f"the tensor {info.name!r} twice"
-        if info.nbytes is None or info.nbytes >= 2**63:
+        if info.type is None or not info.is_countable or info.row % info.type.block:
             return f"the tensor {info.name!r}: {info.told()}"
         seen.add(info.name)
     return ""

@@ -96,6 +96,16 @@ class TensorInfo:
         """Bytes; None of an unknown type."""
         return None if self.type is None else self.size // self.type.block * self.type.size
 
+    @property
+    def row(self) -> int:
+        """Elements along ggml's first axis, of which whole blocks are stored."""
+        return self.ne[0] if self.ne else 1
+
+    @property
+    def is_countable(self) -> bool:
+        """Whether its elements and bytes are numbers that ggml has: 63 bits."""
+        return self.nbytes is not None and max(self.size, self.nbytes) < 2**63
+
     def told(self) -> str:
         """Type and shape for people."""
         return f"{self.type.label if self.type else f'type {self.number}'} {list(self.shape)}"
@@ -177,7 +187,7 @@ class Header:
         """
         needed, last = self.end, ""
         for info in self.tensors:
-            if info.nbytes and info.nbytes < 2**63:
+            if info.nbytes and info.is_countable:
                 stop = self.data + info.offset + info.nbytes
                 needed, last = max((needed, last), (stop, info.name))
         if self.size < needed:

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from converters.emit import MAX_NAME_BYTES
-from converters.gguf_header import ALIGNMENT, Header, TensorInfo
+from converters.gguf_header import ALIGNMENT, Header
 from converters.lint_codes import Code, Finding
 
 __all__ = ["FORMAT_RULES"]
 
 _MAX_KEY_BYTES = 65535
-_MAX_COUNT = 2**63 - 1
 _MAX_AXES = 4
 
 
@@ -69,7 +68,7 @@ def _shapes(header: Header) -> Iterator[Finding]:
             yield Finding(Code.AXES, info.name, f"{len(info.ne)} axes: {list(info.shape)}")
         if 0 in info.ne:
             yield Finding(Code.EMPTY_AXIS, info.name, f"shape {list(info.shape)}")
-        if max(info.size, info.nbytes or 0) > _MAX_COUNT:
+        if info.type is not None and not info.is_countable:
             yield Finding(Code.TOO_LARGE, info.name, info.told())
 
 
@@ -77,8 +76,8 @@ def _types(header: Header) -> Iterator[Finding]:
     for info in header.tensors:
         if info.type is None:
             yield Finding(Code.UNKNOWN_TYPE, info.name, f"type {info.number}")
-        elif info.ne and info.ne[0] % info.type.block:
-            found = f"rows of {info.ne[0]}, {info.type.label} has blocks of {info.type.block}"
+        elif info.row % info.type.block:
+            found = f"rows of {info.row}, {info.type.label} has blocks of {info.type.block}"
             yield Finding(Code.PARTIAL_BLOCK, info.name, found)
 
 
@@ -95,22 +94,18 @@ def _places(header: Header) -> Iterator[Finding]:
             )
         # Behind a tensor whose size nobody knows, the next one's own word has to do.
         begin = info.offset if expected is None else expected
-        known = _is_countable(info)
+        known = info.is_countable
         expected = _padded(header, begin + (info.nbytes or 0)) if known else None
 
 
 def _last_padding(header: Header) -> Iterator[Finding]:
-    if not header.tensors or not all(_is_countable(info) for info in header.tensors):
+    if not header.tensors or not all(info.is_countable for info in header.tensors):
         return
     last = max(header.tensors, key=lambda info: info.offset)
     end = header.data + _padded(header, last.offset + (last.nbytes or 0))
     if header.size < end:
         found = f"{header.size} bytes, expected {end}"
         yield Finding(Code.NO_PADDING, last.name, found)
-
-
-def _is_countable(info: TensorInfo) -> bool:
-    return info.nbytes is not None and max(info.size, info.nbytes) <= _MAX_COUNT
 
 
 def _padded(header: Header, size: int) -> int:

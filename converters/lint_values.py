@@ -21,14 +21,8 @@ def value_findings(header: Header, may_be_zero: Collection[str] = ()) -> Iterato
         may_be_zero: tensors of which zeros alone are no fault.
     """
     for info in header.tensors:
-        if info.nbytes is None or not info.size or not _is_inside(header, info):
-            continue
-        yield from _of_tensor(header, info, info.name in may_be_zero)
-
-
-def _is_inside(header: Header, info: TensorInfo) -> bool:
-    span = header.span(info)
-    return span.offset + span.length <= header.size
+        if info.is_countable and info.size:
+            yield from _of_tensor(header, info, info.name in may_be_zero)
 
 
 def _of_tensor(header: Header, info: TensorInfo, may_be_zero: bool) -> Iterator[Finding]:

@@ -252,14 +252,13 @@ def _family_stage(s: Stage) -> moss.Patch | moss.Transformer:
 def _counts(m: Manifest) -> dict[str, object]:
     book = "quantizer.quantizers.0"
     channels = m.get(f"{_P}.channels", "u32") if f"{_P}.channels" in m.by_key else 1
+    patches = math.prod(patch for patch in m.get(f"{_P}.enc.patch", "[i32]") if patch)
     found: dict[str, object] = {
         f"{_P}.num_quantizers": _numbered(m, "quantizer.quantizers."),
         f"{_P}.codebook_size": axis(m, f"{book}.codebook.weight"),
         f"{_P}.codebook_dim": axis(m, f"{book}.codebook.weight", 1),
         f"{_P}.rvq_dim": axis(m, f"{book}.in_proj.weight", 1),
-        f"{_P}.downsample": math.prod(p for p in m.get(f"{_P}.enc.patch", "[i32]") if p) // channels
-        if channels
-        else None,
+        f"{_P}.downsample": patches // max(channels, 1),
         f"{_P}.code_dim": axis(m, "quantizer.input_proj.weight", 1),
     }
     for key, tower in (("enc", "encoder"), ("dec", "decoder")):

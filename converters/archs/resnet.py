@@ -156,8 +156,11 @@ def _restore(m: Manifest) -> Network:
             names[slot, "bias"] = bias
 
     biases = m.get(f"{_P}.down_bias", "[string]")
-    if any(bias and not weight for weight, bias in zip(down, biases, strict=False)):
-        raise UnsupportedError("down_bias names a tensor for a block without a shortcut conv")
+    if any(bool(bias) != bool(weight) for weight, bias in zip(down, biases, strict=False)):
+        raise UnsupportedError(
+            "down_weight and down_bias name tensors for different blocks",
+            expected="both, or neither, for each block",
+        )
     one("stem", "stem")
     lists = {
         key: pull(

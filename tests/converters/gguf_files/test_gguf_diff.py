@@ -249,3 +249,20 @@ class TestCommand:
             gguf_diff(files("resnet"), tmp_path / "cut.gguf")
         with pytest.raises(UsageError):
             gguf_diff(tmp_path / "absent.gguf", files("resnet"))
+
+
+def test_values_beyond_all_bounds_are_a_difference_and_no_warning(
+    planted: Make, files: Make
+) -> None:
+    def change(file: Any) -> None:
+        tensor = file.tensor("h")  # as f64: 1e300 and a signalling NaN
+        data = struct.pack("<d", 1e300) + bytes.fromhex("010000000000f07f")
+        tensor.ne, tensor.number, tensor.data = (2,), 28, data
+
+    def other(file: Any) -> None:
+        change(file)
+        file.tensor("h").data = bytes(16)
+
+    first = planted("foreign", change).rename(files("foreign").with_name("first.gguf"))
+    (only,) = gguf_diff(first, planted("foreign", other)).tensors
+    assert only.difference.max_abs == float("inf")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from converters import gguf_file
+from converters.gguf_diff import gguf_diff
 from converters.gguf_header import Header
 from converters.lint import lint
 from graphtools.errors import Error, NotAModelError, UsageError
@@ -90,7 +91,7 @@ def test_flipped_bits_anywhere_in_the_header(
         for _ in range(rng.choice((1, 1, 1, 2, 8))):
             data[rng.randrange(4, end)] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        for read in (lint, gguf_file.read):
+        for read in (lint, gguf_file.read, lambda path: gguf_diff(files(kind), path)):
             try:
                 read(path)
             except Error as error:

@@ -399,6 +399,7 @@ KEYS = [
             ),
             ("campplus", "campplus", key(f"{CAM}.bn_prefix", lambda x: x[:-1])),
             ("resnet", "wespeaker_resnet34", key(f"{RES}.stride", at(0, 0))),
+            ("resnet", "wespeaker_resnet34", key(f"{RES}.down_bias", at(3, ""))),
             (
                 "ecapa",
                 "ecapa_tdnn",
