@@ -233,7 +233,6 @@ class _Parser:
             raise self.damaged(f"version {version}, not one of {_VERSIONS}")
         tensors, keys = self.unpack("<QQ")
         self.keys_left, self.tensors_left = keys, tensors
-        self.require(0)
         read_keys = tuple(self.key(i) for i in range(keys))
         infos = tuple(self.tensor(i) for i in range(tensors))
         return Header(self.path, self.size, read_keys, infos, self.at)
@@ -298,18 +297,21 @@ class _Parser:
         return data
 
     def require(self, count: int) -> None:
-        """Check that so many bytes follow, and room for all keys and tensors after them."""
+        """Check that so many bytes follow; how many are missing, with what has to come after
+        them, is the least that the rest of the file must have."""
         left = self.size - self.at
-        needed = count + _KEY_BYTES * self.keys_left + _TENSOR_BYTES * self.tensors_left
-        if needed > left:
-            more = f"{self.keys_left} keys and {self.tensors_left} tensors after it"
-            raise self.damaged(f"{left} bytes are left: at least {needed - left} are missing", more)
+        if count > left:
+            rest = _KEY_BYTES * self.keys_left + _TENSOR_BYTES * self.tensors_left
+            found = f"{left} bytes are left: at least {count - left + rest} are missing"
+            if rest:
+                found += f", with {self.keys_left} keys and {self.tensors_left} tensors to come"
+            raise self.damaged(found)
 
-    def damaged(self, found: str, more: str = "") -> NotAModelError:
+    def damaged(self, found: str) -> NotAModelError:
         return NotAModelError(
             "the GGUF file is damaged or cut off",
             file=self.path,
-            where=self.place + (f", with {more}" if more else ""),
+            where=self.place,
             found=found,
             todo="fetch or convert it again",
         )

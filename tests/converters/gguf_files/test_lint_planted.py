@@ -159,6 +159,7 @@ FORMAT = [
     Fault(Code.TENSOR_NAME, "foreign", "''", renamed("w", "")),
     Fault(Code.TENSOR_NAME, "foreign", r"'a\nb'", renamed("w", "a\nb")),
     Fault(Code.TENSOR_NAME, "foreign", r"'a\x00'", renamed("w", "a\0")),
+    Fault(Code.TENSOR_NAME, "foreign", r"'a\x7f'", renamed("w", "a\x7f")),
     Fault(Code.REPEATED_TENSOR, "foreign", "w", renamed("h", "w")),
     Fault(Code.REPEATED_TENSOR, "resnet", "mean_vec", extra("mean_vec", (1,))),
     Fault(Code.AXES, "foreign", "new", extra("new", (1, 1, 1, 1, 1))),
@@ -608,6 +609,7 @@ def test_the_place_and_the_number_of_bad_values(planted: Make) -> None:
     assert only.found == "2 of 6 values, the first at 2 of the flat tensor"
 
 
-def test_a_long_file_is_named_whole(planted: Make) -> None:
-    path: Path = planted("foreign", lambda f: f.drop("general.architecture"))
-    assert lint(path).path == path
+def test_the_padding_lacks_one_byte(planted: Make) -> None:
+    path: Path = planted("foreign", lambda f: None)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert [f.code for f in lint(path).findings] == [Code.NO_PADDING]
