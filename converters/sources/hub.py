@@ -134,13 +134,22 @@ def _explained(model: str) -> Iterator[None]:
         gone = isinstance(error, EntryNotFoundError) and not isinstance(
             error, LocalEntryNotFoundError
         )
-        kind = UnreachableError if not gone and _is_unreachable(error) else StorageError
-        raise kind(
-            f"a file of {model} is not on the hub any more"
-            if gone
-            else f"cannot fetch {model} from the hub",
+        if gone:
+            raise StorageError(
+                f"a file of {model} is not on the hub any more",
+                found=_line(error),
+                todo="check the repository, or download the model and name its path",
+            ) from error
+        if _is_unreachable(error):
+            raise UnreachableError(
+                f"cannot fetch {model} from the hub",
+                found=_line(error),
+                todo="check the network, or download the model and name its path",
+            ) from error
+        raise StorageError(
+            f"cannot fetch {model} from the hub",
             found=_line(error),
-            todo="check the network, or download the model and name its path",
+            todo="check the disk and the folder of HF_HOME, or download the model by other means",
         ) from error
 
 

@@ -36,7 +36,7 @@ def test_a_file_of_others(files: Make, invoke: Make) -> None:
     assert ran.out.endswith("no findings: 3 keys and 3 tensors, against ggml's limits\n")
 
 
-def test_names_move_no_cursor(planted: Make, invoke: Make) -> None:
+def test_names_move_no_cursor(planted: Make, files: Make, invoke: Make) -> None:
     def change(file: Any) -> None:
         file.add("voicedetect.\x1b[2J\nK999", "u32", 1)
         file.tensors[0].name = "\x1b[31mred"
@@ -44,8 +44,10 @@ def test_names_move_no_cursor(planted: Make, invoke: Make) -> None:
     ran = invoke("lint", planted("eres2net", change), code=1)
     assert "\x1b" not in ran.out
     assert "\nK999" not in ran.out
-    ran = invoke("diff", planted("eres2net", change), planted("eres2net", change), code=0)
+    ran = invoke("diff", files("eres2net"), planted("eres2net", change), code=1)
+    assert r"\x1b[31mred" in ran.out
     assert "\x1b" not in ran.out
+    assert "\nK999" not in ran.out
 
 
 def test_wrong_calls(invoke: Make) -> None:
