@@ -131,6 +131,13 @@ class TestTensors:
         assert only.told() == ("F32 [32]", "F32 [2, 16]")
         assert only.difference is None
 
+        def turn(file: Any) -> None:
+            file.tensor("w").ne = (2, 3)
+
+        (only,) = against(turn, "foreign").tensors
+        assert only.told() == ("F32 [2, 3]", "F32 [3, 2]")
+        assert only.difference is None
+
     def test_another_type_is_a_difference_however_near(self, against: Make) -> None:
         def change(file: Any) -> None:
             tensor = file.tensor("mean_vec")

@@ -119,3 +119,16 @@ def test_shapes_are_those_that_the_replay_computes(arch: str, files: Make, speec
 
 def test_paths_may_be_text(files: Make) -> None:
     assert lint(str(files("foreign"))).path == Path(files("foreign"))
+
+
+def test_tensors_of_many_pieces(planted: Make) -> None:
+    """Zeros in the later pieces, and blocks that no piece may cut."""
+
+    def change(file: Any) -> None:
+        values = np.zeros(3_000_000, np.float32)
+        values[0] = 1.0
+        file.tensor("w").values = values
+        blocks = file.tensor("q")
+        blocks.ne, blocks.data = (32, 150_000), blocks.data * 50_000
+
+    assert lint(planted("foreign", change))

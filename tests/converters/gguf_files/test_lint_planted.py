@@ -433,6 +433,11 @@ TENSORS = [
             ("eres2net", f"{ERES}.conv_weight[0]", key(f"{ERES}.conv_weight", at(0, ""))),
             ("campplus", f"{CAM}.bn_prefix[9]", key(f"{CAM}.bn_prefix", at(9, "x"))),
             ("campplus", f"{CAM}.emb_bn_var", key(f"{CAM}.emb_bn_var", "x")),
+            (
+                "campplus",
+                f"{CAM}.bn_prefix[2]",
+                lambda f: f.tensors.remove(f.tensor(f[f"{CAM}.bn_prefix"][2] + ".running_var")),
+            ),
             ("moss goldens", "baseline.stages[0]", key("baseline.stages", at(0, "x"))),
         )
     ),
@@ -613,3 +618,18 @@ def test_the_padding_lacks_one_byte(planted: Make) -> None:
     path: Path = planted("foreign", lambda f: None)
     path.write_bytes(path.read_bytes()[:-1])
     assert [f.code for f in lint(path).findings] == [Code.NO_PADDING]
+
+
+def test_the_first_bad_value_of_all_pieces_is_named(planted: Make) -> None:
+    def change(values: Any) -> Any:
+        return filled(float("nan"), 1_400_000)(filled(float("nan"), 7)(BIG + 1))
+
+    (only,) = lint(planted("foreign", tensor("w", values=change))).findings
+    assert only.found == "2 of 1500000 values, the first at 7 of the flat tensor"
+
+
+def test_a_fault_of_both_directions_is_said_once(planted: Make) -> None:
+    name = "quantizer.quantizers.1.codebook.weight"
+    found = lint(planted("moss", tensor(name, values=lambda v: v[:, 1:]))).findings
+    assert {f.code for f in found} == {Code.MISFIT}
+    assert len(set(found)) == len(found) >= 2
