@@ -163,6 +163,14 @@ class Navigation:
 
         return shapes(self)
 
+    def _repr_html_(self: Graph) -> str:  # type: ignore[misc]
+        """For notebooks: the explorer, folded."""
+        from graphtools.explorer import inline
+        from graphtools.hierarchy import hierarchy
+        from graphtools.recover import network_of
+
+        return inline(self, hierarchy(self, network_of(self)), shapes=self.values)
+
     def __getitem__(self: Graph, key: int | str) -> NodeView | TensorView:  # type: ignore[misc]
         """A node by its index or name, or a tensor by its name.
 
