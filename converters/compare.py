@@ -86,7 +86,7 @@ def distance(golden: Array, ours: Array) -> Array:
     The same infinity or NaN on both sides is no difference; on one side it is infinite.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.subtract(golden, ours, dtype=np.float64)
+        apart = np.asarray(np.subtract(golden, ours, dtype=np.float64))
     np.abs(apart, out=apart)
     strange = ~np.isfinite(apart)
     if strange.any():

@@ -54,6 +54,19 @@ class Row:
             return largest / self.bound
         return float("inf") if largest else 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; without the numbers where the shapes do not fit."""
+        return {
+            "name": self.name,
+            "ours": self.ours,
+            "stage": self.stage,
+            "shape": list(self.shape),
+            "bound": self.bound,
+            "problem": self.problem,
+            "note": self.note,
+            **({} if self.difference is None else asdict(self.difference)),
+        }
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -100,6 +113,11 @@ class Comparison:
         """The rows by block of the network, in execution order."""
         return blocks(self.rows, self.first)
 
+    def place(self, row: Row) -> tuple[int, Block]:
+        """Where a row stands in execution order, from 0, and the block that it is in."""
+        at = next(i for i, other in enumerate(self.rows) if other is row)
+        return at, next(b for b in self.blocks if any(other is row for other in b.rows))
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -112,8 +130,13 @@ class Comparison:
             "missing": [row.name for row in self.missing],
             "extra": list(self.extra),
             "blocks": [block.to_json() for block in self.blocks],
-            "rows": [_plain(row) for row in self.rows],
+            "rows": [row.to_json() for row in self.rows],
         }
+
+    def _repr_html_(self) -> str:
+        from converters.comparison_html import fragment
+
+        return fragment(self)
 
 
 def compare(
@@ -199,16 +222,3 @@ def _hints(pairing: Pairing, row: Row, gates: Gates, noise: float) -> tuple[str,
     nearest = sorted((i for i in range(len(order)) if i != at), key=lambda i: abs(i - at))
     others = {(order[i], i - at): partial(pairing.golden.read, order[i]) for i in nearest}
     return hints(Trial(golden, ours, gates, noise), others)
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "ours": row.ours,
-        "stage": row.stage,
-        "shape": list(row.shape),
-        "bound": row.bound,
-        "problem": row.problem,
-        "note": row.note,
-        **({} if row.difference is None else asdict(row.difference)),
-    }
