@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -170,7 +171,7 @@ def compare(
     first = result.first
     if first is None or not first.ours:
         return result
-    found = _hints(pairing, first, gates, noise.get(first.name, 0.0))
+    found = _hints(result, first, gates, noise.get(first.name, 0.0))
     return Comparison(rows, pairing, result.weights, found)
 
 
@@ -212,13 +213,16 @@ def _margin(pairing: Pairing, name: str, golden: Array) -> Array | None:
     return pairing.golden.read(margin)
 
 
-def _hints(pairing: Pairing, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:
-    """What makes the first wrong tensor right; the goldens nearest to it come first."""
-    golden, ours = pairing.read(row.name)
+def _hints(found: Comparison, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:
+    """What makes the first wrong tensor right; of other goldens, the nearest ones that could be
+    it come first."""
+    golden, ours = found.pairing.read(row.name)
     exact = row.bound is None or (golden.dtype.kind in "iub" and gates.absolute is None)
     gates = replace(gates, absolute=0.0) if exact else gates
-    order = list(pairing.pairs)
-    at = order.index(row.name)
-    nearest = sorted((i for i in range(len(order)) if i != at), key=lambda i: abs(i - at))
-    others = {(order[i], i - at): partial(pairing.golden.read, order[i]) for i in nearest}
+    at, _ = found.place(row)
+    alike = [i for i, r in enumerate(found.rows) if i != at and math.prod(r.shape) == ours.size]
+    others = {
+        (found.rows[i].name, i - at): partial(found.pairing.golden.read, found.rows[i].name)
+        for i in sorted(alike, key=lambda i: abs(i - at))
+    }
     return hints(Trial(golden, ours, gates, noise), others)

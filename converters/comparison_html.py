@@ -99,7 +99,14 @@ def fragment(found: Comparison) -> str:
     ]
     more = f"<p>.. and {len(shown) - _SHOWN} more</p>" if len(shown) > _SHOWN else ""
     verdict = f"<p><strong>{_text(summary(found).splitlines()[0])}</strong></p>"
-    parts = (verdict, _first(found), _blocks(found), _table(columns, rows), more, _extra(found))
+    parts = (
+        verdict,
+        _first(found),
+        _blocks(found),
+        _table(columns, rows),
+        more,
+        _extra(found, _SHOWN),
+    )
     return f"<div>{''.join(parts)}</div>"
 
 
@@ -125,15 +132,15 @@ _TOO_MUCH = "Its heat map is left out to keep this page small; compare this tens
 
 def _maps(found: Comparison) -> tuple[dict[int, Any], dict[int, str]]:
     """Packed heat maps by row, wrong rows first, and why a row has none."""
-    fitting = [i for i, row in enumerate(found.rows) if row.difference is not None]
+    fitting = [i for i, row in enumerate(found.rows) if row.difference and all(row.shape)]
     order = sorted(fitting, key=lambda i: not found.rows[i].problem)
     rest = max(1, len(order) - _DETAILED)
     shared = int((_BUDGET / _PER_CELL - _DETAILED * _FULL) / rest)
     maps: dict[int, Any] = {}
     left_out = {
-        i: "The shapes do not fit, so there is no difference to show." if row.ours else ""
+        i: "The shapes do not fit, so there is no difference to show."
         for i, row in enumerate(found.rows)
-        if row.difference is None
+        if row.ours and row.difference is None
     }
     used = 0
     for place, i in enumerate(order):
@@ -152,13 +159,13 @@ def _maps(found: Comparison) -> tuple[dict[int, Any], dict[int, str]]:
 def _map(found: Comparison, row: Row, cells: int) -> dict[str, Any]:
     golden, ours = found.pairing.read(row.name)
     drawn = heat_map(golden, ours, cells)
-    worst = row.difference.at if row.difference is not None and golden.size else None
+    assert row.difference is not None  # so has every row that a map is made of
     return {
         "size": drawn.size,
         "axes": drawn.axes,
         "folded": drawn.folded,
         "cells": drawn.cells.shape,
-        "worst": [] if worst is None else [_number(float(v[worst])) for v in (golden, ours)],
+        "worst": [_number(float(array[row.difference.at])) for array in (golden, ours)],
         "data": drawn.packed(),
     }
 
@@ -210,16 +217,17 @@ def _blocks(found: Comparison) -> str:
     return _table(("block", "tensors", "wrong", "max|d| / bound", "cosine"), rows)
 
 
-def _extra(found: Comparison) -> str:
+def _extra(found: Comparison, most: int | None = None) -> str:
     lists = (
         ("Goldens without a tensor of ours", [row.name for row in found.missing]),
         ("Tensors of ours without a golden", found.extra),
     )
-    return "".join(
-        f"<section><h2>{title}</h2><p>{', '.join(map(_text, names))}</p></section>"
-        for title, names in lists
-        if names
-    )
+    text = ""
+    for title, names in lists:
+        more = f" and {len(names) - most} more" if most and len(names) > most else ""
+        listed = ", ".join(map(_text, names[:most])) + more
+        text += f"<section><h2>{title}</h2><p>{listed}</p></section>" if names else ""
+    return text
 
 
 def _numbers(row: Row) -> tuple[str, ...]:

@@ -246,6 +246,7 @@ class TestTheChosenTensor:
             "zeros": np.zeros((3, 4)),
             "codes": np.zeros((2, 4), np.int32),
             "codes_margin": np.ones((2, 4)),
+            "empty": np.zeros((0, 4)),
         }
         broken = np.ones((3, 4))
         broken[1, 2] = np.nan
