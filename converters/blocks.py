@@ -116,7 +116,13 @@ def _split(group: _Group) -> list[_Group]:
         for path, row in group.members:
             parts.setdefault(path[:depth], []).append((path, row))
         if len(parts) > 1 or depth >= deepest:
-            return [_Group("".join(key), tuple(value), depth) for key, value in parts.items()]
+            return [_grouped(key, value, depth) for key, value in parts.items()]
+
+
+def _grouped(key: _Path, members: list[tuple[_Path, Row]], depth: int) -> _Group:
+    """A group by what its names share; one of a single row by its whole name."""
+    paths = {path for path, _ in members}
+    return _Group("".join(paths.pop() if len(paths) == 1 else key), tuple(members), depth)
 
 
 def _merged(groups: Iterable[_Group], most: int) -> list[_Group]:

@@ -68,19 +68,19 @@ def _first(found: Comparison, width: int) -> list[str]:
     row = found.first
     if row is None or not row.ours:
         return []
-    place = [r.name for r in found.rows].index(row.name) + 1
-    block = next(b.name for b in found.blocks if any(r is row for r in b.rows))
+    place, block = found.place(row)
     lines = [f"first wrong: {printable(row.name)}"]
     if row.stage and row.stage != row.name:
         lines.append(f"  the stage {printable(row.stage)}")
-    lines.append(f"  number {place} in execution order, in block {printable(block)}")
+    lines.append(f"  number {place + 1} in execution order, in block {printable(block.name)}")
     lines.append(f"  shape {list(row.shape)}: {row.problem}")
     apart = row.difference
     if apart is not None and row.bound is not None:
-        lines.append(
-            f"  max|d| at {list(apart.at)}, mean|d| {apart.mean_abs:.3g}, relative "
-            f"{apart.relative:.3g}, cosine {apart.cosine:.6f}, SNR {apart.snr_db:.1f} dB"
-        )
+        lines += [
+            f"  max|d| {apart.max_abs:.3g} at {list(apart.at)}, mean|d| {apart.mean_abs:.3g}, "
+            f"relative {apart.relative:.3g}",
+            f"  cosine {apart.cosine:.6f}, SNR {apart.snr_db:.1f} dB",
+        ]
     weights = found.weights.get(row.name, ())
     if weights:
         lines.append(_listed("  weights: ", weights, width))
@@ -141,7 +141,7 @@ def _rows(found: Comparison, room: int, width: int) -> list[str]:
     columns += ("bound", "mean|d|", "relative", "cosine", "SNR dB")
     lines = _table(columns, [_cells(row, wide) for row in shown[:fit]], width)
     if fit < len(shown):
-        lines.append(f".. and {len(shown) - fit} that are {what} (all: --json)")
+        lines.append(f".. and {len(shown) - fit} that are {what} (--json, --html: all)")
     return lines
 
 

@@ -53,7 +53,12 @@ def test_the_block_of_the_first_wrong_row_is_the_finest() -> None:
 
 def test_names_without_meaning_belong_to_the_next_stage() -> None:
     rows = [row("101"), row("102", "stem"), row("103"), row("104", "layer1.0"), row("105")]
-    assert found(*rows) == {"stem": 2, "layer1": 2, "105": 1}
+    assert found(*rows) == {"stem": 2, "layer1.0": 2, "105": 1}
+
+
+def test_a_block_of_one_row_has_its_whole_name() -> None:
+    names = ["a/1", "a/2", "head/out/Gemm"]
+    assert list(found(*map(row, names))) == ["a", "head/out/Gemm"]
 
 
 def test_a_block_counts_what_is_wrong() -> None:
