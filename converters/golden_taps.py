@@ -15,7 +15,7 @@ import numpy as np
 
 from converters.arrays import open_arrays
 from converters.golden_files import GoldenFile, golden_file, require_form
-from converters.goldens import ROWS, file_sha256, golden_entries
+from converters.goldens import SCHEMA, file_sha256, golden_entries
 from converters.manifest import Entry
 from graphtools.errors import UnsupportedError, UsageError
 from graphtools.feeds import feeds
@@ -238,7 +238,7 @@ class _Writing:
 
 
 def _entry(key: str, value: Any) -> Entry:
-    types = {row.key: row.type for row in ROWS}
+    types = {row.key: row.type for row in SCHEMA.all_rows}
     return Entry(f"baseline.{key}", types[f"baseline.{key}"], value, "run")
 
 

@@ -116,6 +116,7 @@ def _add_codec(folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_that_is_shown_runs(page: Path, workplace: Path) -> None:
     run(shlex.split("graphtools convert --model model.onnx --output model.gguf"), workplace)
+    shutil.copy(workplace / "model.gguf", workplace / "other.gguf")
     for command in commands(page):
         # The default models are on the hub, which a test does not ask.
         for flag, folder in (("--analyze", "emotion"), ("--age-gender", "age_gender")):
@@ -134,7 +135,7 @@ def run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
         [*tool, *command[1:]],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))},
         capture_output=True,
         text=True,
         check=False,
