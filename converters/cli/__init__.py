@@ -27,6 +27,7 @@ _COMMANDS = {
     "baseline": "Write golden intermediates of a clip, or any tensors of any ONNX.",
     "replay": "Compute the outputs of a manifest GGUF alone.",
     "compare": "Find the first tensor in which an engine differs from goldens.",
+    "frontend": "Find the front end that a known embedding was made with.",
     "diff": "Say whether two ONNX files hold the same network.",
     "tap": "Write a baseline of any torch module's submodules.",
 }
