@@ -91,6 +91,8 @@ def _add_dump(folder: Path) -> None:
 
     baseline(folder / "model.onnx", folder / "clip.wav", folder / "baseline.gguf")
     arrays = open_arrays(folder / "baseline.gguf")
+    np.save(folder / "known.npy", arrays.read("embedding"))
+    np.save(folder / "known_features.npy", arrays.read("fbank"))
     (folder / "engine_dump").mkdir()
     for name in arrays.readers:
         np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
