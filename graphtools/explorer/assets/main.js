@@ -47,7 +47,7 @@ class Explorer {
     this.hash = location.hash;
     const asked = new URLSearchParams(location.hash.slice(1));
     const named = asked.get("node");
-    const special = first && !named ? this.model.firstWrong || this.model.marked || null : null;
+    const special = first && !location.hash ? this.model.firstWrong || this.model.marked || null : null;
     const item = named === null ? special : this.model.names.get(named) || null;
     const open = asked.get("open");
     this.open = open === null ? new Set(this.first) : new Set(open.split(".").filter(Boolean).map(Number)
