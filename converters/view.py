@@ -31,6 +31,9 @@ __all__ = ["View", "view"]
 # A family is near where this share of its steps agrees; any two networks agree in a few.
 _NEAR = 0.2
 
+# Models of more bytes are not run for the shapes that inference does not know.
+_MEASURED_BYTES = 500_000_000
+
 
 @dataclass(frozen=True)
 class View:
@@ -100,7 +103,9 @@ def view(
         notes=tuple(notes),
     )
     tree = hierarchy(graph, net)
-    text = page(graph, tree, overlays, shapes(graph)).encode("utf-8", "replace")
+    weights = sum(4 * tensor.size for tensor in graph.model.constants.values())
+    measured = shapes(graph, measure=weights <= _MEASURED_BYTES)
+    text = page(graph, tree, overlays, measured).encode("utf-8", "replace")
     with replacing(output, len(text)) as temp:
         temp.write_bytes(text)
     return View(

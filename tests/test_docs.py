@@ -131,7 +131,8 @@ def run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
         [*tool, *command[1:]],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        # Whatever asks for a browser gets one that shows nothing.
+        env={**os.environ, "PYTHONPATH": str(folder), "BROWSER": "true"},
         capture_output=True,
         text=True,
         check=False,

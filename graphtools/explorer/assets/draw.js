@@ -35,17 +35,12 @@ function drawScene(model, scene, open, cache, chosen) {
 function drawInside(model, box, laid, x, y, into, places, chosen) {
   const edges = into.appendChild(svg("g", { "aria-hidden": "true" }));
   for (const edge of laid.edges) drawEdge(model, edge, x, y, edges, chosen);
-  for (const [id, place] of laid.at) {
-    if (/^(in|out) /.test(id)) {
-      drawPort(id, place, x, y, edges, laid);
-    }
-  }
   for (const child of box.children) {
     const place = laid.at.get(`${child.id}`);
     const absolute = { x: x + place.x, y: y + place.y, w: place.w, h: place.h };
     places.set(child.id, absolute);
     const inner = laid.inner.get(child.id);
-    into.appendChild(drawItem(model, child, absolute, Boolean(inner), chosen));
+    into.appendChild(drawItem(model, child, absolute, inner, chosen));
     if (inner) drawInside(model, child, inner, absolute.x, absolute.y, into, places, chosen);
   }
   const labels = into.appendChild(svg("g", { "aria-hidden": "true" }));
@@ -68,15 +63,19 @@ function drawEdge(model, edge, x, y, into, chosen) {
   into.appendChild(path);
 }
 
-function drawPort(id, place, x, y, into, laid) {
-  const cx = x + place.x + place.w / 2, cy = y + place.y + place.h / 2;
-  const edge = id.startsWith("in") ? y : y + laid.h;
-  into.appendChild(svg("path", { class: "edge", d: `M${cx} ${edge}L${cx} ${cy}` }));
-  into.appendChild(svg("circle", { class: "port", cx, cy, r: 3 }));
+// Where tensors enter and leave an unfolded box: a dot, and a line to its border.
+function drawPorts(inner, into) {
+  for (const [id, place] of inner.at) {
+    if (!/^(in|out) /.test(id)) continue;
+    const x = place.x + place.w / 2, y = place.y + place.h / 2, border = id.startsWith("in") ? 0 : inner.h;
+    into.appendChild(svg("path", { class: "edge", d: `M${x} ${border}L${x} ${y}` }));
+    into.appendChild(svg("circle", { class: "port", cx: x, cy: y, r: 3 }));
+  }
 }
 
-function drawItem(model, item, { x, y, w, h }, open, chosen) {
-  const badge = badgeOf(model, item);
+// `inner` is the layout of an unfolded box.
+function drawItem(model, item, { x, y, w, h }, inner, chosen) {
+  const badge = badgeOf(model, item), open = Boolean(inner);
   const classes = ["item", item.type === "box" || item.type === "op" ? item.type : "io"];
   if (open) classes.push("open", item.depth % 2 ? "odd" : "even");
   else if (item.verdict) classes.push(item.verdict);
@@ -93,6 +92,7 @@ function drawItem(model, item, { x, y, w, h }, open, chosen) {
   if (item.type === "op") {
     group.appendChild(svg("rect", { class: kindOf(item.op), x: 0, y: 4, width: 4, height: h - 8, rx: 2 }));
   }
+  if (inner) drawPorts(inner, group);
   const flag = flagOf(model, item), high = flag ? SIZES.flag : 0;
   if (flag) group.appendChild(drawFlag(flag, w));
   const below = flag ? group.appendChild(svg("g", { transform: `translate(0 ${high})` })) : group;
@@ -107,7 +107,7 @@ function drawText(model, item, group, w, h, open, badge) {
   const taken = badge ? textWidth(badge.text, BADGE) + 10 : 0;
   const middle = item.type === "input" || item.type === "output";
   const baseline = open ? 22 : second && !middle ? h / 2 - 4 : h / 2 + 4.5;
-  group.appendChild(svg("text", { class: "name", x: 14, y: baseline }, clipped(first, BOLD, w - 14 - right - taken)));
+  group.appendChild(svg("text", { class: open ? "name title" : "name", x: 14, y: baseline }, clipped(first, BOLD, w - 14 - right - taken)));
   if (second && !open) group.appendChild(svg("text", { class: "soft", x: 14, y: baseline + 17 }, clipped(second, SMALL, w - 28)));
   if (badge) group.appendChild(svg("text", { class: `badge ${badge.good ? "good" : "bad"}`, x: w - right, y: baseline, "text-anchor": "end" }, badge.text));
 }

@@ -147,7 +147,7 @@ class Explorer {
 
   center(item) {
     const { width, height } = this.graph.getBoundingClientRect(), place = this.places.get(item.id);
-    const k = Math.max(0.7, Math.min(1, this.view.k));
+    const k = Math.max(0.85, Math.min(1, this.view.k));
     const tall = place.h * k > height - 60;
     this.view = { k, x: width / 2 - (place.x + place.w / 2) * k, y: tall ? 40 - place.y * k : height / 2 - (place.y + place.h / 2) * k };
     this.move();

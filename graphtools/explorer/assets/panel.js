@@ -155,10 +155,10 @@ function opPart(model, op, go) {
     op.name ? named(op.name) : null,
     op === model.marked ? h("p", { class: "note bad" }, model.data.mark[1]) : null,
     op.attributes.length ? section("Attributes", rows(pairs(op.attributes))) : null,
+    weights.length ? section("Weights and constants", weights.map((t) => weightCard(model.tensors[t], op.inputs.indexOf(t)))) : null,
     section("Inputs", tensorList(model, flowing.map(([t]) => t), go)),
     op.reads.length ? section("Read inside", tensorList(model, op.reads.filter((t) => t >= 0), go)) : null,
     section("Outputs", tensorList(model, op.outputs.filter((t) => t >= 0), go)),
-    weights.length ? section("Weights and constants", weights.map((t) => weightCard(model.tensors[t], op.inputs.indexOf(t)))) : null,
   ];
 }
 
