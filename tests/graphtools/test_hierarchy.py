@@ -120,6 +120,19 @@ def test_a_region_without_weights_is_a_box() -> None:
     assert "Shape" not in left
 
 
+def test_a_cycle_has_boxes_too(parse: Parse) -> None:
+    """No order of it can run, and it can be looked at."""
+    lines = [f"t{i} = Add(t{(i + 1) % 40}, t{(i + 7) % 40})" for i in range(40)]
+    graph = parse(f"g (float[N] x) => (float[N] y) {{ {' '.join(lines)} y = Add(x, t0) }}")
+    require_whole(hierarchy(graph), graph)
+
+
+def test_a_network_may_be_one_operation(parse: Parse) -> None:
+    assert hierarchy(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")).children == (0,)
+    empty = parse("g () => (float[1] y) { y = Constant <value = float[1] {1.0}> () }")
+    assert hierarchy(empty).children == ()
+
+
 def test_any_size_fits_on_a_screen(tmp_path: Path) -> None:
     graph = build(load(tangle(tmp_path / "tangle.onnx", 5000)))
     tree = hierarchy(graph)
@@ -131,6 +144,15 @@ class TestScope:
         node = replace(graph_of("resnet34_tiny").model.nodes[0], name="/a/a.0/Conv_1")
         assert scope(node) == ("a", "a.0")
         assert scope(replace(node, name="Conv_1")) == ()
+
+    def test_any_name_is_a_name(self) -> None:
+        graph = graph_of("resnet34_tiny")
+        nodes = tuple(
+            replace(node, name="/".join(["a"] * (5000 + node.index) + ["Op"]))
+            for node in graph.model.nodes
+        )
+        odd = build(replace(graph.model, nodes=nodes))
+        require_whole(hierarchy(odd), odd)
 
     def test_is_what_torch_lists(self, tmp_path: Path) -> None:
         proto = onnx.load(catalog.path("resnet34_tiny"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from fixtures import catalog
@@ -55,6 +57,15 @@ def test_without_running_it_some_are_unknown() -> None:
 def test_what_onnxruntime_refuses_stays_unknown(parse: Parse) -> None:
     graph = parse("g (float[N, 4] x) => (float[?] y) { a = com.microsoft.None(x) y = Relu(a) }")
     assert shapes(graph).get("a") is None
+
+
+def test_weights_in_another_file_are_no_obstacle(tmp_path: Path) -> None:
+    proto = onnx.load(catalog.path("campplus_tiny"))
+    onnx.save(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    found = shapes(build(load(tmp_path / "m.onnx")))
+    assert found == shapes(build(load(catalog.path("campplus_tiny"))))
 
 
 def test_a_fixed_input_is_measured_as_it_is(parse: Parse) -> None:

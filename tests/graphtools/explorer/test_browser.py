@@ -224,6 +224,16 @@ class TestSearch:
         assert "a.list[3]" in text
         assert "stored as stored" in text
 
+    def test_by_a_value_of_the_model(self, show: Show) -> None:
+        net = recovered("resnet34_tiny")
+        facts = tuple(Fact(f"a.key{i}", str(i), "somewhere", "some meaning") for i in range(60))
+        page = show(net.graph, net, Overlays(facts=facts), "#node=layer2")
+        assert self.found(page, "a.key47") == ["a.key47"]
+        page.keyboard.press("Enter")
+        place = page.locator('.fact[data-name="a.key47"]').bounding_box()
+        panel = page.locator("#panel").bounding_box()
+        assert panel["y"] < place["y"] < panel["y"] + panel["height"]
+
 
 class TestAddress:
     def test_a_link_restores_the_view(self, show: Show) -> None:
@@ -251,6 +261,15 @@ class TestAddress:
         page.go_forward()
         page.wait_for_function("explorer.chosen?.name === 'layer3.2'")
         assert names(page) == seen
+
+    def test_arrows_are_no_history(self, show: Show) -> None:
+        page = family(show, "resnet34_tiny")
+        box(page, "layer3").click()
+        for _ in range(3):
+            page.keyboard.press("ArrowDown")
+        assert "node=layer3.2" in page.evaluate("location.hash")
+        page.go_back()
+        page.wait_for_function("explorer.chosen === null")
 
     @pytest.mark.parametrize(
         "link", ["layer2.0", "layer2 / layer2.0", "/model/layer2/layer2.0/conv1/Conv_output_0"]
@@ -302,6 +321,17 @@ class TestComparison:
         page.locator("#comparison button", has_text="layer4.0").click()
         assert title(page) == "layer4.0"
         assert "layer4.0" in names(page)
+
+    def test_goldens_alone_are_a_table(self, show: Show) -> None:
+        goldens = {
+            "fbank": Golden((80, 9), 0, 1, 0.5, 0.25),
+            "stem": Golden((4, 80, 9), 0, 1, 2, 3),
+        }
+        page = family(show, "resnet34_tiny", Overlays(goldens=goldens))
+        rows = page.locator("#goldens tr").all_inner_texts()
+        assert rows[1:] == ["fbank\t80\u00d79\t0.5\t0.25", "stem\t4\u00d780\u00d79\t2\t3"]
+        page.locator("#goldens button").click()
+        assert title(page) == "stem"
 
     def test_where_a_family_ended_is_marked(self, show: Show) -> None:
         graph = recovered("resnet34_tiny").graph
