@@ -69,7 +69,7 @@ class Manifest:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        rows = [(e.key, e.type, _clipped(str(e.value)), e.origin) for e in self.entries]
+        rows = [(e.key, e.type, _clipped(e.value), e.origin) for e in self.entries]
         title = f"{self.name}: {self.architecture}, {len(self.tensors)} tensors"
         return html_table(title, ("key", "type", "value", "origin"), rows)
 
@@ -133,7 +133,8 @@ def require_value(key: str, type: str, value: object) -> Value:
     raise _misfit(key, type, value)
 
 
-def _clipped(text: str) -> str:
+def _clipped(value: Value) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

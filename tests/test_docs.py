@@ -143,6 +143,7 @@ def run(command: list[str], folder: Path) -> None:
             "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
             "BROWSER": "true",
         },
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
