@@ -37,11 +37,16 @@ class TestFiveHundredTensors:
         assert found[0] == "0 of 500 tensors are right, 500 are not"
         assert found[1] == f"first wrong: {NAMES[0]}"
         assert found[-1].startswith(".. and 4")
+        columns = 7 if width == 80 else 9
+        assert len(found[-2].split()) == columns  # the name gives way, and no number does
 
     def test_of_which_none_is(self) -> None:
-        found = lines(arrays(), arrays())
+        nearest = arrays()[NAMES[77]] + 5e-4
+        found = lines(arrays(), arrays() | {NAMES[77]: nearest})
         assert found[0] == "all 500 tensors are right"
         assert "first wrong" not in "".join(found)
+        table = next(i for i, line in enumerate(found) if line.startswith("tensor"))
+        assert found[table + 1].split()[1] == "0.0005"  # the one nearest to its bound
         assert "that are further from their bounds" in found[-1]
 
     def test_of_which_ours_has_one(self) -> None:
