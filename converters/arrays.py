@@ -6,6 +6,7 @@ They are read one at a time. A ``.bin`` is raw little-endian float32 without a s
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from converters import gguf_file
+from converters.golden_files import KEYS_FILE, keys_of
 from converters.manifest import Manifest
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
 from graphtools.tensors import Array, DType
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Arrays", "open_arrays"]
 
 _SUFFIXES = (".npy", ".bin")
+# What numpy, zipfile and zlib raise on files that were cut, changed or encrypted.
+_DAMAGED = (
+    *(ValueError, EOFError, OSError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Arrays:
         """
         try:
             array = self.readers[name]()
-        except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise NotAModelError(
                 f"the array {name!r} cannot be read",
                 file=self.path,
@@ -86,6 +93,9 @@ def open_arrays(source: Path | Mapping[str, Any]) -> Arrays:
         return Arrays(None, {name: partial(np.asarray, value) for name, value in source.items()})
     path = source
     if path.is_dir():
+        if (path / KEYS_FILE).is_file():
+            found = {p.name: _reader(p) for p in sorted(path.glob("*.npy"))}
+            return _described(path, (path / KEYS_FILE).read_bytes(), found)
         files = [p for p in sorted(path.rglob("*")) if p.suffix in _SUFFIXES]
         names = {p.relative_to(path).with_suffix("").as_posix(): p for p in files}
         if not files or len(names) < len(files):
@@ -103,9 +113,14 @@ def open_arrays(source: Path | Mapping[str, Any]) -> Arrays:
     if path.suffix in _SUFFIXES:
         raw = frozenset([path.stem] if path.suffix == ".bin" else [])
         return Arrays(path, {path.stem: _reader(path)}, None, raw)
+    return _of_npz(path)
+
+
+def _of_npz(path: Path) -> Arrays:
     try:
-        with zipfile.ZipFile(path) as archive:  # which an .npz is
-            members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        archive = zipfile.ZipFile(path)  # closed with the last reader
+        members = [n for n in archive.namelist() if n.endswith(".npy")]
+        keys = archive.read(KEYS_FILE) if KEYS_FILE in archive.namelist() else None
     except (OSError, zipfile.BadZipFile) as error:
         raise UnsupportedError(
             "the file holds no arrays",
@@ -113,12 +128,33 @@ def open_arrays(source: Path | Mapping[str, Any]) -> Arrays:
             expected="a GGUF, .npz, .npy or .bin file, or a folder of .npy or .bin files",
             found=str(error),
         ) from error
-    opened = cache(partial(np.load, path, allow_pickle=False))  # its index is read once
-    return Arrays(path, {name: partial(_member, opened, name) for name in members})
+    readers = {file: _member(archive, file) for file in members}
+    if keys is not None:
+        return _described(path, keys, readers)
+    return Arrays(path, {file.removesuffix(".npy"): read for file, read in readers.items()})
 
 
-def _member(opened: Callable[[], Mapping[str, Array]], name: str) -> Array:
-    return np.asarray(opened()[name])
+def _described(path: Path, keys: bytes, readers: Mapping[str, Callable[[], Array]]) -> Arrays:
+    """Goldens whose names and keys stand beside them."""
+    manifest, files = keys_of(path, keys)
+    missing = [file for file in files if file not in readers]
+    if missing:
+        raise NotAModelError(
+            "a tensor of the goldens is missing",
+            file=path,
+            found=f"no {missing[0]!r}",
+            todo="write them again",
+        )
+    names = manifest.get("baseline.tensors", "[string]")
+    return Arrays(path, {n: readers[f] for n, f in zip(names, files, strict=True)}, manifest)
+
+
+def _member(archive: zipfile.ZipFile, file: str) -> Callable[[], Array]:
+    def read() -> Array:
+        with archive.open(file) as stream:
+            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+    return read
 
 
 def _reader(file: Path) -> Callable[[], Array]:

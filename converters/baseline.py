@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,61 +15,25 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit_goldens, require_other
+from converters.emit import emit_goldens
 from converters.frontend import log_mel, mean_subtracted
+from converters.goldens import ARCHITECTURE, SCHEMA, file_sha256
 from converters.manifest import Entry, Manifest
 from converters.reference import explained, reference_for
 from converters.replay import Replay
-from converters.schema import Row
 from converters.sources.locate import is_checkpoint
 from converters.sources.source import open_source
 from graphtools.errors import UnsupportedError, UsageError
+from graphtools.files import require_other
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
 from graphtools.runtime import Runner, runtime_version
 from graphtools.tensors import Array, DType, Held, LazyTensor
 
-__all__ = ["ARCHITECTURE", "ROWS", "Baseline", "baseline", "file_sha256"]
-
-ARCHITECTURE = "voicedetect-baseline"
+__all__ = ["Baseline", "baseline"]
 
 _P = "baseline"
-ROWS = (
-    Row(f"{_P}.arch", "string", "which model the goldens are of", "source"),
-    Row(f"{_P}.model_sha256", "string", "sha256 of the model's files, joined by commas", "source"),
-    Row(f"{_P}.audio_name", "string", "file name of the clip", "source"),
-    Row(f"{_P}.audio_sha256", "string", "sha256 of the clip's file", "source"),
-    Row(f"{_P}.reference", "string", "library and version that computed the goldens", "source"),
-    Row(
-        f"{_P}.seg_pool",
-        "string",
-        "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)",
-        "source",
-    ),
-    Row(f"{_P}.stages", "[string]", "stage tensors in execution order", "source"),
-    Row(
-        f"{_P}.stage_weights",
-        "[string]",
-        "for each stage, its weight tensors in pull order, joined by a line feed",
-        "source",
-    ),
-    Row(
-        f"{_P}.noise",
-        "[f32]",
-        "for each stage, max |reference - float64 replay|, both end to end",
-        "source",
-    ),
-    Row(f"{_P}.emotion_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_emotion", "string", "the most probable one", "source"),
-    Row(f"{_P}.gender_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_gender", "string", "the most probable one", "source"),
-    Row(f"{_P}.age_years", "f32", "100 x age_raw", "source", "years"),
-    *(
-        Row(r.key.replace("voicedetect", _P), r.type, r.meaning, r.proof, r.unit)
-        for r in FBANK_ROWS
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -202,7 +165,7 @@ def baseline(
         "noise": tuple(float(np.float32(v)) for v in noise.values()),
         **_fbank_or_head(replay, outputs),
     }
-    types = {row.key: row.type for row in ROWS}
+    types = {row.key: row.type for row in SCHEMA.all_rows}
     entries = tuple(
         Entry(f"{_P}.{key}", types[f"{_P}.{key}"], _stored(value), "baseline run")
         for key, value in keys.items()
@@ -296,9 +259,3 @@ def _stored(value: object) -> Any:
 def _held(name: str, values: Array) -> LazyTensor:
     array = np.ascontiguousarray(values, dtype=np.float32)
     return LazyTensor(name, array.shape, DType.F32, Held(name, array))
-
-
-def file_sha256(path: Path) -> str:
-    """The digest of a file's bytes, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -134,6 +134,11 @@ class Comparison:
             "rows": [row.to_json() for row in self.rows],
         }
 
+    def __repr__(self) -> str:
+        right = len(self.rows) - len(self.failures)
+        first = "" if self.first is None else f"; first wrong: {self.first.name}"
+        return f"<Comparison: {right} of {len(self.rows)} tensors are right{first}>"
+
     def _repr_html_(self) -> str:
         from converters.comparison_html import fragment
 

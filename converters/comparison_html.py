@@ -14,8 +14,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from converters.comparison_text import printable, summary
-from converters.emit import replacing
 from converters.heat_maps import heat_map
+from graphtools.files import replacing
 
 if TYPE_CHECKING:
     from converters.arrays import Arrays

@@ -74,6 +74,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add_dump(folder)
     (folder / "my_models.py").write_text(_MODULE)
     rng = np.random.default_rng(0)
+    np.save(folder / "feats.npy", rng.normal(size=(1, 50, 80)))
     np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
     weights = {"layers.0.weight": (4, 8), "layers.0.bias": (4,)}
     save_file(
@@ -93,6 +94,8 @@ def _add_dump(folder: Path) -> None:
     (folder / "engine_dump").mkdir()
     for name in arrays.readers:
         np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
+    for dump in ("engine.gguf", "local.gguf"):  # what the C++ engine of engine.md writes
+        shutil.copy(folder / "baseline.gguf", folder / dump)
 
 
 def _add_codec(folder: Path) -> None:
@@ -113,6 +116,7 @@ def _add_codec(folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_that_is_shown_runs(page: Path, workplace: Path) -> None:
     run(shlex.split("graphtools convert --model model.onnx --output model.gguf"), workplace)
+    shutil.copy(workplace / "model.gguf", workplace / "other.gguf")
     for command in commands(page):
         # The default models are on the hub, which a test does not ask.
         for flag, folder in (("--analyze", "emotion"), ("--age-gender", "age_gender")):
@@ -131,7 +135,7 @@ def run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
         [*tool, *command[1:]],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))},
         capture_output=True,
         text=True,
         check=False,

@@ -6,8 +6,8 @@ from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.building import Builder
 from converters.manifest import Manifest
-from converters.network import Network, pull
-from converters.schema import Row
+from converters.network import Network, axis, pull
+from converters.schema import TENSOR, Row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, resnet
 from graphtools.match import Role
@@ -20,18 +20,56 @@ _STRIDES = (1, 2)
 
 _ROWS = (
     *speaker.rows("wespeaker_resnet34"),
-    Row(f"{_P}.stem_weight", "string", "3x3 stem convolution", "replay"),
-    Row(f"{_P}.stem_bias", "string", "its bias, batch norm folded in", "replay"),
-    Row(f"{_P}.conv1_weight", "[string]", "first 3x3 convolution of each block", "replay"),
-    Row(f"{_P}.conv1_bias", "[string]", "its biases", "replay"),
-    Row(f"{_P}.conv2_weight", "[string]", "second 3x3 convolution of each block", "replay"),
-    Row(f"{_P}.conv2_bias", "[string]", "its biases", "replay"),
-    Row(f"{_P}.down_weight", "[string]", '1x1 shortcut of each block; "" is identity', "replay"),
-    Row(f"{_P}.down_bias", "[string]", 'its biases; "" where there is none', "replay"),
-    Row(f"{_P}.stride", "[i32]", "stride of each block, on both axes", "replay"),
-    Row(f"{_P}.seg_weight", "string", "embedding layer [out, in]", "replay"),
-    Row(f"{_P}.seg_bias", "string", "its bias", "replay"),
-    Row(f"{_P}.mean_vec", "string", 'subtracted from the embedding; "" if none', "replay"),
+    Row(f"{_P}.stem_weight", "string", "3x3 stem convolution", "replay", names=TENSOR),
+    Row(f"{_P}.stem_bias", "string", "its bias, batch norm folded in", "replay", names=TENSOR),
+    Row(
+        f"{_P}.conv1_weight",
+        "[string]",
+        "first 3x3 convolution of each block",
+        "replay",
+        names=TENSOR,
+        group="blocks",
+    ),
+    Row(f"{_P}.conv1_bias", "[string]", "its biases", "replay", names=TENSOR, group="blocks"),
+    Row(
+        f"{_P}.conv2_weight",
+        "[string]",
+        "second 3x3 convolution of each block",
+        "replay",
+        names=TENSOR,
+        group="blocks",
+    ),
+    Row(f"{_P}.conv2_bias", "[string]", "its biases", "replay", names=TENSOR, group="blocks"),
+    Row(
+        f"{_P}.down_weight",
+        "[string]",
+        '1x1 shortcut of each block; "" is identity',
+        "replay",
+        names=TENSOR,
+        optional=True,
+        group="blocks",
+    ),
+    Row(
+        f"{_P}.down_bias",
+        "[string]",
+        'its biases; "" where there is none',
+        "replay",
+        names=TENSOR,
+        optional=True,
+        group="blocks",
+    ),
+    Row(f"{_P}.stride", "[i32]", "stride of each block, on both axes", "replay", group="blocks"),
+    Row(f"{_P}.seg_weight", "string", "embedding layer [out, in]", "replay", names=TENSOR),
+    Row(f"{_P}.seg_bias", "string", "its bias", "replay", names=TENSOR),
+    Row(
+        f"{_P}.mean_vec",
+        "string",
+        'subtracted from the embedding; "" if none',
+        "replay",
+        names=TENSOR,
+        optional=True,
+        zero=True,
+    ),
     Row(f"{_P}.var_eps", "f32", "added to the variance in the pooling", "measured"),
 )
 
@@ -143,9 +181,21 @@ def _restore(m: Manifest) -> Network:
         names=names,
         constants={"tstp.eps": m.get(f"{_P}.var_eps", "f32")},
         keys={"tstp.eps": f"{_P}.var_eps"},
+        input=speaker.features(m),
     )
 
 
+def _counts(m: Manifest) -> dict[str, object]:
+    return {"voicedetect.embedding_dim": axis(m, m.get(f"{_P}.seg_weight", "string"))}
+
+
 ARCH = Arch(
-    "wespeaker_resnet34", resnet.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
+    "wespeaker_resnet34",
+    resnet.NAME,
+    _ROWS,
+    _restore,
+    outputs=("encoder_out",),
+    describe=_describe,
+    forbidden=speaker.FORBIDDEN,
+    counts=_counts,
 )

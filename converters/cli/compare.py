@@ -61,9 +61,9 @@ def command(
     """
     from converters.comparison import compare
     from converters.comparison_text import summary
-    from converters.emit import require_other
     from converters.gates import Gates
     from converters.matching import read_map
+    from graphtools.files import require_other
 
     if html is not None:
         require_other(html, golden, ours)

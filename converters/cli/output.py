@@ -57,11 +57,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     from rich.table import Table
     from rich.text import Text
 
+    from converters.text import printable
+
     shown = Table(box=None, pad_edge=False)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(str(cell)) for cell in row))
+        shown.add_row(*(Text(printable(str(cell))) for cell in row))
     out = console()
     out.print(Text(title))
     out.print(shown)
