@@ -78,7 +78,7 @@
       chart.append(group);
       if (!names) return;
       const place = `translate(${i * pitch + pitch / 2 - 3} ${TOP + HEIGHT + 12}) rotate(50)`;
-      group.append(draw("text", { class: "label", transform: place }, cut(row.name, 16)));
+      group.append(draw("text", { class: "label", transform: place }, cut(row.stage || row.name, 16)));
     });
     if (!names) chart.append(...blockLabels(pitch));
     byId("bars").replaceChildren(chart);

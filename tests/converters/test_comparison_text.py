@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy.typing as npt
 import pytest
 from rich.cells import cell_len
 
-from converters.comparison import compare
+from converters.arrays import open_arrays
+from converters.comparison import Comparison, Row, compare
 from converters.comparison_text import printable, shortened, summary
+from converters.matching import Pairing
 
 Array = npt.NDArray[Any]
 NAMES = [f"/encoder/layers.{i // 20}/block.{i % 20}/attention/MatMul_output_0" for i in range(500)]
@@ -120,6 +123,41 @@ def test_names_cannot_steer_a_terminal() -> None:
     assert "first wrong: a\\x1b[31m\\n[bold]\\udc80" in shown
     shown.encode()
     assert printable("ü 模") == "ü 模"
+
+
+class TestLongNames:
+    """What makes names differ is what a table keeps of them."""
+
+    def first_column(self, *names: str) -> list[str]:
+        golden = arrays(["stem", *names])
+        found = lines(golden, {name: -value for name, value in golden.items()})
+        table = next(i for i, line in enumerate(found) if line.startswith("tensor"))
+        return [line.split()[0] for line in found[table + 2 :]]
+
+    def test_lose_what_they_all_begin_with(self) -> None:
+        scope = "/encoder/encoder.layers/encoder.layers.3"
+        assert self.first_column(f"{scope}/norm/out", f"{scope}/ffn/out") == [
+            "…norm/out",
+            "…ffn/out",
+        ]
+
+    def test_then_what_they_all_end_with(self) -> None:
+        names = [f"/model/layer{i}/layer{i}.0/conv1/Conv_output_0" for i in (1, 2)]
+        assert self.first_column(*names) == [
+            "…layer1/layer1.0…",
+            "…layer2/layer2.0…",
+        ]
+
+    def test_then_their_middle(self) -> None:
+        (found, _) = self.first_column("x" * 90, "y" * 90)
+        assert re.fullmatch("x+…x+", found)
+
+    def test_a_stage_goes_by_its_name(self) -> None:
+        row = Row(
+            "/relu/out", "stem", (3,), None, None, "shape [2] where [3] should be", "", "stem"
+        )
+        pairing = Pairing(open_arrays({}), open_arrays({}), {})
+        assert "stem    shape [2]" in summary(Comparison((row,), pairing))
 
 
 class TestShortened:
