@@ -114,6 +114,7 @@ SCHEMA = Schema(
         ),
     ),
     counts=_counts,
+    weights=False,
 )
 
 _DIGEST = 8

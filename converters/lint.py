@@ -144,6 +144,8 @@ def _against_schema(subject: Subject, arch: Arch | None, notes: list[str]) -> li
 
 
 def _may_be_zero(subject: Subject) -> set[str]:
+    if not subject.schema.weights:
+        return {tensor.name for tensor in subject.manifest.tensors}
     keys = {row.key for row in subject.schema.all_rows if row.zero}
     values = (e.value for e in subject.manifest.entries if e.key in keys)
     return {v for value in values for v in (value if isinstance(value, tuple) else (value,))}  # type: ignore[misc]  # names

@@ -128,17 +128,22 @@ def _signature(graph: Graph, unit: Unit) -> Hashable:
 
 
 def _boxed(graph: Graph, units: Sequence[Unit], paths: Paths, *, ends: bool = False) -> Unit:
-    """One box of several units; ``ends`` names it after its first and last where these have
-    names."""
+    """One box of several units; ``ends`` names it after its first and last, where these have
+    names that somebody gave them."""
     if len(units) == 1:
         return units[0]
     first, last = units[0], units[-1]
     kind: Kind = "part"
-    if ends and isinstance(first, Box) and isinstance(last, Box):
-        name = f"{first.name} to {last.name}"
+    given = [unit.kind in ("stage", "scope") for unit in (first, last) if isinstance(unit, Box)]
+    if ends and len(given) == 2 and all(given):
+        name = f"{_name(first)} to {_name(last)}"
     else:
         name = ".".join(_shared(units, paths)) or _ops(graph, units)
     return Box(name, kind, arrange(graph, units, paths))
+
+
+def _name(unit: Unit) -> str:
+    return unit.name if isinstance(unit, Box) else ""
 
 
 def _shared(units: Sequence[Unit], paths: Paths) -> tuple[str, ...]:

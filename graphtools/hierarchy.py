@@ -16,6 +16,9 @@ __all__ = ["hierarchy", "scope"]
 # Names with one of these are an exporter's own: "/layer1/Constant_output_0", "onnx::Conv_12".
 _NO_PATH = frozenset("/:")
 
+# Modules inside one another that are told apart; a file may hold any name.
+_DEEPEST = 40
+
 # Scopes are believed where at least this share of the nodes has one.
 _SCOPED = 0.5
 
@@ -44,10 +47,10 @@ def hierarchy(graph: Graph, net: Recovered | None = None) -> Box:
 
 
 def scope(node: Node) -> tuple[str, ...]:
-    """The modules that a node came from, outermost first, by what the exporter called it."""
-    if node.scope:
-        return node.scope
-    return tuple(filter(None, node.name.split("/")[:-1]))
+    """The modules that a node came from, outermost first, by what the exporter called it; no
+    more than `_DEEPEST`."""
+    named = node.scope or tuple(filter(None, node.name.split("/")[:-1]))
+    return named[:_DEEPEST]
 
 
 def _arranged(graph: Graph, unit: Unit, paths: Paths) -> Unit:

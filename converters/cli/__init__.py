@@ -31,6 +31,7 @@ _COMMANDS = {
     "diff": "Say whether two ONNX files, or two GGUFs, are the same.",
     "lint": "Check a GGUF against its schema and ggml's limits.",
     "check": "Convert, prove and lint a model: the acceptance check.",
+    "frontend": "Find the front end that a known embedding was made with.",
     "tap": "Write a baseline of any torch module's submodules.",
 }
 

@@ -55,7 +55,7 @@ def command(
     a folder of those. Exit 1 when one differs; the first is named, and what would make it right.
 
     \b
-    Examples:
+    Example:
       graphtools compare baseline.gguf engine_dump/
       graphtools compare baseline.gguf engine_dump/ --html report.html
     """
