@@ -57,11 +57,13 @@ def printable(text: str) -> str:
 
 
 def _title(found: Comparison) -> list[str]:
-    every, wrong = len(found.rows), len(found.failures)
-    if not wrong:
-        right = f"all {every} tensors are right" if every > 1 else "the tensor is right"
-        return [f"{right}, but ours has others" if found.extra else right]
-    return [f"{every - wrong} of {every} tensors are right, {wrong} are not"]
+    every, missing = len(found.rows), len(found.missing)
+    right, wrong = every - len(found.failures), len(found.failures) - missing
+    if right == every:
+        said = f"all {every} tensors are right" if every > 1 else "the tensor is right"
+        return [f"{said}, but ours has others" if found.extra else said]
+    parts = [(f"{wrong} wrong", wrong), (f"{missing} missing", missing)]
+    return [", ".join([f"{right} of {every} tensors are right", *(s for s, n in parts if n)])]
 
 
 def _first(found: Comparison, width: int) -> list[str]:
@@ -111,17 +113,20 @@ def _listed(title: str, names: Sequence[str], width: int) -> str:
 
 
 def _blocks(found: Sequence[Block], width: int) -> list[str]:
+    missing = any(block.missing for block in found)
+    columns = ("block", "tensors", "wrong", *(("missing",) if missing else ()))
     rows = [
         (
             block.name,
             str(len(block.rows)),
-            str(block.wrong) if block.wrong else "-",
+            str(block.wrong or "-"),
+            *((str(block.missing or "-"),) if missing else ()),
             _number(block.excess),
             "-" if block.cosine is None else f"{block.cosine:.6f}",
         )
         for block in found
     ]
-    return _table(("block", "tensors", "wrong", "max|d|/bound", "cosine"), rows, width)
+    return _table((*columns, "max|d|/bound", "cosine"), rows, width)
 
 
 def _rows(found: Comparison, room: int, width: int) -> list[str]:

@@ -37,7 +37,7 @@ class TestFiveHundredTensors:
     def test_of_which_all_are_wrong(self, width: int) -> None:
         found = lines(arrays(), {name: -value for name, value in arrays().items()}, width)
         assert len(found) == 40
-        assert found[0] == "0 of 500 tensors are right, 500 are not"
+        assert found[0] == "0 of 500 tensors are right, 500 wrong"
         assert found[1] == f"first wrong: {NAMES[0]}"
         assert found[-1].startswith(".. and 4")
         columns = 7 if width == 80 else 9
@@ -54,10 +54,12 @@ class TestFiveHundredTensors:
 
     def test_of_which_ours_has_one(self) -> None:
         found = lines(arrays(), {NAMES[300]: arrays()[NAMES[300]], "another": np.zeros(3)})
-        assert found[0] == "1 of 500 tensors are right, 499 are not"
+        assert found[0] == "1 of 500 tensors are right, 499 missing"
         assert found[1].startswith("499 goldens have no tensor of ours: /encoder/layer…")
         assert found[1].endswith(" and 498 more")
         assert found[2] == "1 of ours have no golden: another"
+        block = next(line.split() for line in found if line.startswith("/encoder/layers.14"))
+        assert block[-5:-2] == ["40", "-", "39"]
 
     def test_which_are_all_on_one_level(self) -> None:
         golden = arrays([f"tensor_{i}" for i in range(500)])
@@ -74,7 +76,7 @@ def test_what_is_wrong_comes_first_and_with_it_all_that_is_known() -> None:
         golden, golden | {"layer2.0": 2.0 * golden["layer2.0"], "layer2.1": np.ones((4, 49))}
     )
     assert found[:7] == [
-        "2 of 4 tensors are right, 2 are not",
+        "2 of 4 tensors are right, 2 wrong",
         "first wrong: layer2.0",
         "  number 3 in execution order, in block layer2",
         "  shape [4, 50]: max|d| 2.46 above 0.00246",
