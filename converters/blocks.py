@@ -28,8 +28,13 @@ class Block:
 
     @property
     def wrong(self) -> int:
-        """How many rows are wrong or missing."""
-        return sum(bool(row.problem) for row in self.rows)
+        """How many rows are wrong."""
+        return sum(bool(row.problem and row.ours) for row in self.rows)
+
+    @property
+    def missing(self) -> int:
+        """How many the engine has no tensor for."""
+        return sum(not row.ours for row in self.rows)
 
     @property
     def excess(self) -> float | None:
@@ -48,6 +53,7 @@ class Block:
             "name": self.name,
             "tensors": len(self.rows),
             "wrong": self.wrong,
+            "missing": self.missing,
             "excess": self.excess,
             "cosine": self.cosine,
         }
@@ -136,4 +142,10 @@ def _joined(groups: list[_Group]) -> _Group:
     if len(groups) == 1:
         return groups[0]
     members = tuple(member for group in groups for member in group.members)
-    return _Group(f"{groups[0].name} .. {groups[-1].name}", members, -1)
+    first, last = groups[0].name, groups[-1].name
+    shared = 0  # "layers.0 .. 1": what both begin with is said once
+    for i, (a, b) in enumerate(zip(first, last, strict=False)):
+        if a != b:
+            break
+        shared = i + 1 if a in "/." else shared
+    return _Group(f"{first} .. {last[shared:]}", members, -1)

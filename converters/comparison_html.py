@@ -209,12 +209,13 @@ def _blocks(found: Comparison) -> str:
             block.name,
             str(len(block.rows)),
             f"✗ {block.wrong}" if block.wrong else "0",
+            f"? {block.missing}" if block.missing else "0",
             _short(block.excess),
             "-" if block.cosine is None else f"{block.cosine:.6f}",
         )
         for block in found.blocks
     ]
-    return _table(("block", "tensors", "wrong", "max|d| / bound", "cosine"), rows)
+    return _table(("block", "tensors", "wrong", "missing", "max|d| / bound", "cosine"), rows)
 
 
 def _extra(found: Comparison, most: int | None = None) -> str:

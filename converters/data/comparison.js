@@ -10,7 +10,7 @@
     for (const key of numeric) plain[key] = row[key] == null ? null : Number(row[key]);
     return plain;
   });
-  const wrong = rows.flatMap((row, i) => (row.problem ? [i] : []));
+  const wrong = rows.flatMap((row, i) => (row.problem && row.ours ? [i] : []));
   const shown = (value, digits = 3) => {
     if (value === null) return "-";
     if (Number.isNaN(value)) return "NaN";
@@ -78,7 +78,7 @@
       chart.append(group);
       if (!names) return;
       const place = `translate(${i * pitch + pitch / 2 - 3} ${TOP + HEIGHT + 12}) rotate(50)`;
-      group.append(draw("text", { class: "label", transform: place }, cut(row.name, 16)));
+      group.append(draw("text", { class: "label", transform: place }, cut(row.stage || row.name, 16)));
     });
     if (!names) chart.append(...blockLabels(pitch));
     byId("bars").replaceChildren(chart);
@@ -100,10 +100,13 @@
     const group = draw("g", { class: row.problem ? "bar wrong" : "bar", "data-row": i });
     group.append(draw("title", {}, `${row.name}: ${numbersInWords(row)}`),
       draw("rect", { class: "hit", x, y: 0, width: pitch, height: TOP + HEIGHT }));
-    if (row.max_abs === null || coded(row)) {
+    let top = TOP; // of what is drawn
+    if (!row.ours) {
+      top = TOP + HEIGHT;
+    } else if (row.max_abs === null || coded(row)) {
       if (row.problem) group.append(draw("rect", { class: "none", x: x + 1.5, y: TOP, width: wide, height: HEIGHT }));
     } else {
-      const top = y(row.max_abs);
+      top = y(row.max_abs);
       group.append(draw("rect", { class: "value", x: x + 1.5, y: top, width: wide, height: TOP + HEIGHT - top }));
       if (row.bound > 0) {
         const at = y(row.bound);
@@ -111,9 +114,8 @@
       }
     }
     if (row.problem) {
-      const label = i === data.first ? "▼" : "✗";
-      const at = row.max_abs === null || coded(row) ? TOP : y(row.max_abs);
-      group.append(draw("text", { class: "mark", x: middle, y: Math.max(12, at - 5) }, label));
+      const label = i === data.first ? "▼" : row.ours ? "✗" : "?";
+      group.append(draw("text", { class: "mark", x: middle, y: Math.max(12, top - 5) }, label));
     }
     return group;
   }
@@ -150,15 +152,19 @@
       const line = make("tr", { class: row.problem ? "wrong" : "", "data-row": i });
       columns.forEach(([, value, kind], column) => {
         const cell = make("td", { class: kind });
-        if (column === 0) cell.append(row.problem ? make("span", { role: "img", "aria-label": "wrong" }, "✗") : "");
+        if (column === 0 && row.problem) cell.append(mark(row));
         else if (column === 1) cell.append(named(row));
-        else cell.append(coded(row) && kind === "n" ? "-" : value(row));
+        else cell.append(coded(row) && kind.endsWith("n") && column > 2 ? "-" : value(row));
         line.append(cell);
       });
       return line;
     });
     byId("tensors").replaceChildren(make("thead", {}, head), make("tbody", {}, ...lines));
     sift();
+  }
+
+  function mark(row) {
+    return make("span", { role: "img", "aria-label": row.ours ? "wrong" : "not there" }, row.ours ? "✗" : "?");
   }
 
   function named(row) {
@@ -195,7 +201,7 @@
     if (top < box.scrollTop + 40 || top > box.scrollTop + box.clientHeight - 60) box.scrollTop = top - box.clientHeight / 2;
     const row = rows[i];
     byId("chosen-title").textContent = row.name;
-    byId("chosen-problem").textContent = row.problem ? `✗ ${row.problem}` : row.note || "right";
+    byId("chosen-problem").textContent = row.problem ? `${row.ours ? "✗" : "?"} ${row.problem}` : row.note || "right";
     byId("chosen-numbers").replaceChildren(...facts(row).map(([name, value]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, value))));
     byId("previous").disabled = !wrong.some((w) => w < i);
@@ -316,6 +322,7 @@
     canvas.getContext("2d").putImageData(image, 0, 0);
     const middle = scale.linear ? scale.high / 2 : Math.sqrt(scale.low * scale.high);
     const texts = [scale.linear ? "0" : `≤ ${rough(scale.low)}`, rough(middle), rough(scale.high)];
+    if (map.values.every((v) => v === 0)) texts.splice(1);
     if (map.values.includes(Infinity)) texts.push("red: not finite");
     ticks("legend-ticks", texts);
   }

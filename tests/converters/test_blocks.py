@@ -42,7 +42,7 @@ def test_there_are_never_more_than_asked_for() -> None:
 def test_neighbours_share_a_block_where_there_are_too_many() -> None:
     rows = [row(f"layers.{i}.{op}") for i in range(30) for op in ("conv", "norm")]
     listed = found(*rows)
-    assert list(listed)[:2] == ["layers.0 .. layers.1", "layers.2 .. layers.3"]
+    assert list(listed)[:2] == ["layers.0 .. 1", "layers.2 .. 3"]
     assert set(listed.values()) == {4}
 
 
@@ -61,7 +61,8 @@ def test_a_block_of_one_row_has_its_whole_name() -> None:
     assert list(found(*map(row, names))) == ["a", "head/out/Gemm"]
 
 
-def test_a_block_counts_what_is_wrong() -> None:
-    (block,) = blocks([row("a/1"), row("a/2", problem="missing")], most=1)
-    assert (block.wrong, block.excess, block.cosine) == (1, None, None)
+def test_a_block_counts_what_is_wrong_and_what_is_missing() -> None:
+    missing = Row("a/3", "", (1,), None, None, "ours has no such tensor")
+    (block,) = blocks([row("a/1"), row("a/2", problem="shape"), missing], most=1)
+    assert (block.wrong, block.missing, block.excess, block.cosine) == (1, 1, None, None)
     assert blocks([]) == ()

@@ -33,7 +33,7 @@ def test_channels_and_time_are_the_first_and_the_last_axis() -> None:
 def test_axes_between_are_folded_by_their_largest() -> None:
     drawn = heat_map(*apart((3, 7, 5), (1, 6, 4), (2, 0, 0)))
     assert (drawn.axes, drawn.folded) == ((0, 2), (1,))
-    assert np.argwhere(drawn.cells).tolist() == [[1, 4], [2, 0]]
+    assert np.argwhere(drawn.cells == 1.0).tolist() == [[1, 4], [2, 0]]
 
 
 def test_axes_of_size_1_are_neither() -> None:
