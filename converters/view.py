@@ -136,15 +136,17 @@ def _recovered(graph: Graph) -> tuple[Recovered | None, Mark | None, list[str]]:
 
 
 def _parted(graph: Graph, found: NearMiss) -> tuple[Mark | None, list[str]]:
-    miss = found.miss
+    miss, error = found.miss, found.error(graph)
+    cause = f"{error.cause[:1].upper()}{error.cause[1:]}"
     if miss.agreed < _NEAR * miss.total:
-        return None, ["The network is none of the known families, and near to none of them."]
-    error = found.error(graph)
-    where = error.where or ""
+        if found.family.title in error.cause:
+            return None, ["The network is none of the known families, and near to none of them."]
+        return None, [f"{cause}: {error.found}."]  # quantised, say
     note = (
-        f"{error.cause[:1].upper()}{error.cause[1:]}: they agree for {miss.from_output} of "
-        f"{miss.total} steps from the output and {miss.from_input} from the input."
+        f"{cause}: they agree for {miss.from_output} of {miss.total} steps from the output and "
+        f"{miss.from_input} from the input."
     )
+    where = error.where or ""
     at = next((node for node in graph.model.nodes if where.startswith(str(node))), None)
     if at is None:
         return None, [note]

@@ -23,7 +23,7 @@ _SHOWN_VALUES = 8
 
 # (weights at most, columns of the strip, whether there is a histogram): a page stays below 1 MB
 # and 100 bytes for each node.
-_DETAIL = ((1200, 64, True), (2500, 24, True))
+_DETAIL = ((2500, 64, True), (6000, 16, True))
 
 _LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 

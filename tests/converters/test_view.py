@@ -153,6 +153,16 @@ class TestUnknown:
         assert data_of(done.output)["mark"] is None
         assert "near to none" in done.notes[0]
 
+    def test_another_form_of_file_is_named(self, edited: Make, tmp_path: Path) -> None:
+        def quantised(proto: onnx.ModelProto) -> None:
+            for node in proto.graph.node:
+                if node.op_type == "Conv":
+                    node.op_type = "ConvInteger"
+
+        done = view(edited("resnet34_tiny", quantised), tmp_path / "page.html")
+        assert "quantised export" in done.notes[0]
+        assert "ConvInteger" in done.notes[0]
+
 
 class TestBaseline:
     def test_figures_are_numpys(self, dump: tuple[Path, Path], tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_a_run_of_one_pattern_is_one_box(parse: Parse) -> None:
     assert {len(list(nodes_of([child]))) for child in run.children} == {4}
 
 
+def test_boxes_that_are_nearly_all_alike_are_cut_in_pieces_by_name(parse: Parse) -> None:
+    graph = parse(chain(*["Exp", *["MatMul", "Relu"] * 15]))
+    boxes = [Box(f"layer.{i}", "scope", (2 * i + 1, 2 * i + 2)) for i in range(15)]
+    units = arrange(graph, [0, *boxes], {}, 6)
+    assert [name for name in names(units) if name.startswith("layer.")][-1].endswith("layer.14")
+    assert all(unit.kind == "part" for unit in units if isinstance(unit, Box))
+
+
 def test_what_has_no_pattern_is_cut_in_pieces(parse: Parse) -> None:
     ops = random.Random(0).choices(["MatMul", "MatMul", "Relu", "Tanh", "Exp"], k=300)
     units = arranged(parse(chain(*ops)))
@@ -73,7 +81,9 @@ def test_a_box_is_called_as_what_its_weights_share(parse: Parse) -> None:
     graph = parse(chain(*["MatMul", "Relu"] * 14))
     paths = {i: ("encoder", f"layer{i // 4}", f"fc{i}") for i in range(28)}
     units = arrange(graph, list(range(28)), paths, 7)
-    assert any("encoder.layer" in name for name in names(units))
+    assert {name.split(" #")[0] for name in names(units)} == {"encoder"}
+    inside = [box for unit in units if isinstance(unit, Box) for box in unit.boxes()]
+    assert "encoder.layer3" in {box.name.split(" #")[0] for box in inside}
 
 
 def test_what_paths_share() -> None:

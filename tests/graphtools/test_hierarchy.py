@@ -120,6 +120,27 @@ def test_a_region_without_weights_is_a_box() -> None:
     assert "Shape" not in left
 
 
+def test_a_wrapper_around_all_has_few_boxes_too(parse: Parse) -> None:
+    """It is unfolded with the first view."""
+    count = 20
+    lines = [f"m{i} = MatMul(t{i}, w) t{i + 1} = Relu(m{i})" for i in range(count)]
+    text = " ".join(lines).replace("t0,", "x,")
+    graph = parse(f"""
+        g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w> {{ {text} y = Neg(t{count}) }}
+    """)
+    nodes = tuple(
+        replace(node, name="" if node.op == "Neg" else f"/model/layer.{node.index // 2}/{node.op}")
+        for node in graph.model.nodes
+    )
+    tree = hierarchy(build(replace(graph.model, nodes=nodes)))
+    model = tree.children[0]
+    assert isinstance(model, Box)
+    assert model.name == "model"
+    assert 1 < len(model.children) <= FIRST - 2
+    (first, *_) = (child for child in model.children if isinstance(child, Box))
+    assert first.name.startswith("layer.0 to layer.")
+
+
 def test_a_cycle_has_boxes_too(parse: Parse) -> None:
     """No order of it can run, and it can be looked at."""
     lines = [f"t{i} = Add(t{(i + 1) % 40}, t{(i + 7) % 40})" for i in range(40)]

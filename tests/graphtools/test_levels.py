@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from graphtools.graph import Graph
 from graphtools.levels import Level
 
@@ -32,12 +34,13 @@ two (float[N, 4] a, float[N, 4] b) => (float[N, 4] y, float[N, 4] z)
 """
 
 SHAPED = """
-shaped (float[N, 4] x) => (float[?, ?] y) <float[4, 4] w0, float[4, 4] w1>
+shaped (float[N, 4] x) => (float[?, ?] y) <float[4, 4] w0, float[4, 4] w1, float[4, 4] w2>
 {
     a = MatMul(x, w0)
-    shape = Shape(x)
+    shape = Shape(a)
     b = MatMul(a, w1)
-    y = Reshape(b, shape)
+    c = MatMul(b, w2)
+    y = Reshape(c, shape)
 }
 """
 
@@ -51,9 +54,11 @@ def test_stretches_end_where_all_data_passes(parse: Parse) -> None:
     assert level(parse(RESIDUAL)).stretches() == [[0, 1], [2, 3, 4], [5]]
 
 
-def test_a_shape_of_the_input_does_not_hide_the_stretches(parse: Parse) -> None:
+@pytest.mark.parametrize("of", ["x", "a"])
+def test_a_shape_does_not_hide_the_stretches(of: str, parse: Parse) -> None:
     # It stands with the Reshape that reads it.
-    assert level(parse(SHAPED)).stretches() == [[0], [1, 2, 3]]
+    graph = parse(SHAPED.replace("Shape(a)", f"Shape({of})"))
+    assert level(graph).stretches() == [[0], [2], [1, 3, 4]]
 
 
 def test_what_hangs_together_is_a_branch(parse: Parse) -> None:

@@ -28,7 +28,7 @@ def test_every_tensor_of_a_family_has_its_shape(name: str) -> None:
     found = shapes(graph)
     tensors = [o for node in graph.model.nodes if node.op != "Constant" for o in node.outputs]
     assert all(found[tensor].shape is not None for tensor in tensors)
-    frames, batch = 320, 3
+    frames, batch = 640, 3
     lengths = {"B": batch} | {f"T/{k}": frames // k for k in (2, 4, 8, 16)} | {"T": frames}
     features = np.zeros((batch, frames, 80), np.float32)
     ran = Runner.of(graph.model, tensors).run({graph.inputs[0].name: features})

@@ -154,6 +154,45 @@ class TestUnfolding:
             assert strip.count() == min(64, len(values))
 
 
+class TestMoving:
+    def test_a_drag_moves_and_chooses_nothing(self, show: Show) -> None:
+        page = family(show, "resnet34_tiny")
+        before = box(page, "layer2").bounding_box()
+        page.mouse.move(before["x"] + 20, before["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(before["x"] + 80, before["y"] + 50, steps=4)
+        page.mouse.up()
+        after = box(page, "layer2").bounding_box()
+        moved = (after["x"] - before["x"], after["y"] - before["y"])
+        assert moved == pytest.approx((60, 30), abs=1)
+        assert page.evaluate("explorer.chosen") is None
+
+    def test_the_wheel_moves_and_with_ctrl_it_scales(self, show: Show) -> None:
+        page = family(show, "resnet34_tiny")
+        before = box(page, "layer2").bounding_box()
+        page.mouse.move(before["x"], before["y"])
+        page.mouse.wheel(0, 40)
+        page.wait_for_function("explorer.view.y < 0")
+        after = box(page, "layer2").bounding_box()
+        assert after["y"] == pytest.approx(before["y"] - 40, abs=1)
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -100)
+        page.keyboard.up("Control")
+        page.wait_for_function("explorer.view.k > 1.2")
+        assert box(page, "layer2").bounding_box()["width"] > 1.2 * before["width"]
+
+    def test_a_box_that_is_unfolded_stays_in_view(self, show: Show) -> None:
+        page = family(show, "resnet34_tiny")
+        for name in ("layer4", "layer4.2"):
+            box(page, name).click()
+            place, screen = box(page, name).bounding_box(), page.locator("#graph").bounding_box()
+            whole = place["y"] + place["height"] <= screen["y"] + screen["height"]
+            assert screen["y"] <= place["y"]
+            assert whole or place["y"] <= screen["y"] + 25, name
+        page.keyboard.press("0")
+        assert box(page, "stem").bounding_box()["y"] > 0
+
+
 class TestKeyboard:
     def test_slash_searches_and_enter_goes_there(self, show: Show) -> None:
         page = family(show, "resnet34_tiny")
