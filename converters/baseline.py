@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,103 +15,25 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit_goldens, require_other
+from converters.emit import emit_goldens
 from converters.frontend import log_mel, mean_subtracted
-from converters.goldens import ROWS as GOLDEN_ROWS
+from converters.goldens import ARCHITECTURE, SCHEMA, file_sha256
 from converters.manifest import Entry, Manifest
-from converters.network import axis
 from converters.reference import explained, reference_for
 from converters.replay import Replay
-from converters.schema import TENSOR, Row, Schema
 from converters.sources.locate import is_checkpoint
 from converters.sources.source import open_source
 from graphtools.errors import UnsupportedError, UsageError
+from graphtools.files import require_other
 from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
 from graphtools.runtime import Runner, runtime_version
 from graphtools.tensors import Array, DType, Held, LazyTensor
 
-__all__ = ["ARCHITECTURE", "SCHEMA", "Baseline", "baseline", "file_sha256"]
-
-ARCHITECTURE = "voicedetect-baseline"
+__all__ = ["Baseline", "baseline"]
 
 _P = "baseline"
-# Of any goldens; and, of a model's run on a clip, which ones.
-_REFERENCE = Row(
-    f"{_P}.reference", "string", "library and version that computed the goldens", "source"
-)
-_RUN_ROWS = (
-    Row(f"{_P}.arch", "string", "which model the goldens are of", "source"),
-    Row(f"{_P}.model_sha256", "string", "sha256 of the model's files, joined by commas", "source"),
-    Row(f"{_P}.audio_name", "string", "file name of the clip", "source"),
-    Row(f"{_P}.audio_sha256", "string", "sha256 of the clip's file", "source"),
-    Row(
-        f"{_P}.stages",
-        "[string]",
-        "stage tensors in execution order",
-        "source",
-        names=TENSOR,
-        group="stages",
-    ),
-)
-_WEIGHTS_ROW = Row(
-    f"{_P}.stage_weights",
-    "[string]",
-    "for each stage, its weight tensors in pull order, joined by a line feed",
-    "source",
-    group="stages",
-)
-_NOISE_ROW = Row(
-    f"{_P}.noise",
-    "[f32]",
-    "for each stage, max |reference - float64 replay|, both end to end",
-    "source",
-    group="stages",
-)
-_POOL_ROW = Row(
-    f"{_P}.seg_pool",
-    "string",
-    "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)",
-    "source",
-)
-_EMOTION_ROWS = (
-    Row(f"{_P}.emotion_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_emotion", "string", "the most probable one", "source"),
-)
-_GENDER_ROWS = (
-    Row(f"{_P}.gender_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_gender", "string", "the most probable one", "source"),
-    Row(f"{_P}.age_years", "f32", "100 x age_raw", "source", "years"),
-)
-_FBANK_ROWS = tuple(
-    Row(r.key.replace("voicedetect", _P), r.type, r.meaning, r.proof, r.unit) for r in FBANK_ROWS
-)
-
-
-def _counts(m: Manifest) -> dict[str, object]:
-    return {
-        GOLDEN_ROWS[0].key: len(m.tensors),
-        _EMOTION_ROWS[0].key: axis(m, "emotion_probs"),
-        _GENDER_ROWS[0].key: axis(m, "gender_probs"),
-    }
-
-
-SCHEMA = Schema(
-    ARCHITECTURE,
-    rows=(_REFERENCE,),
-    optional=(
-        _RUN_ROWS,
-        (_POOL_ROW,),
-        (_WEIGHTS_ROW,),
-        (_NOISE_ROW,),
-        _EMOTION_ROWS,
-        _GENDER_ROWS,
-        _FBANK_ROWS,
-        GOLDEN_ROWS,
-    ),
-    counts=_counts,
-)
 
 
 @dataclass(frozen=True)
@@ -338,9 +259,3 @@ def _stored(value: object) -> Any:
 def _held(name: str, values: Array) -> LazyTensor:
     array = np.ascontiguousarray(values, dtype=np.float32)
     return LazyTensor(name, array.shape, DType.F32, Held(name, array))
-
-
-def file_sha256(path: Path) -> str:
-    """The digest of a file's bytes, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from converters.audio import read_audio
-from converters.baseline import ARCHITECTURE, Baseline, file_sha256
+from converters.baseline import Baseline
 from converters.codec import codec_of
 from converters.codec_onnx import Exports
 from converters.emit import emit_goldens
-from converters.goldens import golden_tensor
+from converters.goldens import ARCHITECTURE, file_sha256, golden_tensor
 from converters.manifest import Entry, Manifest
 from converters.sources.source import Source
 from graphtools.errors import UnsupportedError

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphtools.tensors import Array
 
-__all__ = ["Difference", "cosine", "difference", "local_error"]
+__all__ = ["Difference", "cosine", "difference", "distance", "local_error"]
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,19 @@ class Difference:
         max_abs: largest absolute difference; infinite where only one side is finite.
         at: index of that element.
         mean_abs: mean absolute difference.
+        relative: max_abs over max|golden|; infinite where the golden is zero and ours is not.
         cosine: of the two as vectors; 1 when both are zero, 0 when one is.
         snr_db: 10 log10 of golden power over difference power.
+        length: of ours as a vector, over the golden's; infinite where only the golden's is zero.
     """
 
     max_abs: float
     at: tuple[int, ...]
     mean_abs: float
+    relative: float
     cosine: float
     snr_db: float
+    length: float
 
 
 # What is not finite, or too large to be squared, is an answer here and no warning.
@@ -41,26 +45,71 @@ def difference(golden: Array, ours: Array) -> Difference:
     """
     if golden.shape != ours.shape:
         raise ValueError(f"shapes differ: {golden.shape} and {ours.shape}")
-    a, b = golden.astype(np.float64), ours.astype(np.float64)
-    # The same infinity or NaN on both sides is no difference; on one side it is infinite.
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    apart = np.full(a.shape, np.inf)
-    apart[same] = 0.0
+    a, b = (np.asarray(v, np.float64).ravel() for v in (golden, ours))
+    apart = distance(a, b)
+    at = np.unravel_index(int(apart.argmax()), golden.shape) if apart.size else ()
+    largest, mean = float(apart.max(initial=0.0)), float(apart.sum() / max(apart.size, 1))
     finite = np.isfinite(a) & np.isfinite(b)
-    np.abs(np.subtract(a, b, out=apart, where=finite), out=apart)
-    at = np.unravel_index(int(apart.argmax()), apart.shape) if apart.size else ()
+    if not finite.all():  # directions and lengths are those of the numbers that both have
+        a, b = a[finite], b[finite]
+    peaks = [float(max(v.max(initial=0.0), -v.min(initial=0.0))) for v in (a, b)]
+    noise = float("inf")
+    if largest < np.inf:
+        unit = _unit(*peaks)
+        a, b, apart = (a, b, apart) if unit == 1.0 else (a / unit, b / unit, apart / unit)
+        noise = _dot(apart, apart)
+    powers = [_dot(a, a), _dot(b, b)]
     return Difference(
-        max_abs=float(apart.max(initial=0.0)),
+        max_abs=largest,
         at=tuple(int(i) for i in at),
-        mean_abs=float(apart.mean()) if apart.size else 0.0,
-        cosine=cosine(a, b),
-        snr_db=_decibels(a, apart),
+        mean_abs=mean,
+        relative=_ratio(largest, peaks[0]),
+        cosine=_cosine(_dot(a, b), *powers) if largest < np.inf else 0.0,
+        snr_db=_decibels(powers[0], noise),
+        length=math.sqrt(_ratio(powers[1], powers[0])) if any(powers) else 1.0,
     )
 
 
-def _decibels(golden: Array, apart: Array) -> float:
-    noise = float(np.square(apart).sum())
-    power = float(np.square(golden[np.isfinite(golden)]).sum())
+def _dot(a: Array, b: Array) -> float:
+    """Without BLAS, whose threads take longer to meet than a tensor does to multiply."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def _unit(peak: float, other: float) -> float:
+    """What to divide by so that squares neither overflow nor vanish: 1 for all usual values."""
+    largest = max(peak, other)
+    return 1.0 if not largest or 1e-100 < largest < 1e100 else largest
+
+
+def _cosine(dot: float, power: float, other: float) -> float:
+    if not power or not other:
+        return 1.0 if power == other else 0.0
+    return dot / (math.sqrt(power) * math.sqrt(other))
+
+
+def distance(golden: Array, ours: Array) -> Array:
+    """|golden - ours| element by element, float64, in their shape.
+
+    The same infinity or NaN on both sides is no difference; on one side it is infinite.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.asarray(np.subtract(golden, ours, dtype=np.float64))
+    np.abs(apart, out=apart)
+    strange = ~np.isfinite(apart)
+    if strange.any():
+        same = (golden == ours) | (np.isnan(golden) & np.isnan(ours))
+        apart[strange] = np.inf
+        apart[strange & same] = 0.0
+    return apart
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole:
+        return part / whole
+    return float("inf") if part else 0.0
+
+
+def _decibels(power: float, noise: float) -> float:
     if noise == 0.0:
         return float("inf")
     return 10.0 * math.log10(power / noise) if power > 0.0 and noise < np.inf else float("-inf")

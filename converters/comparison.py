@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from converters.arrays import Arrays, open_arrays
-from converters.compare import Difference, difference
-from converters.hints import HINTS
-from graphtools.errors import UsageError
+from converters.arrays import open_arrays
+from converters.blocks import Block, blocks
+from converters.compare import Difference
+from converters.gates import Gates, judge, judge_codes
+from converters.hints import Trial, hints
+from converters.matching import Pairing, keyed, pair
 from graphtools.tensors import Array
 
-__all__ = ["Comparison", "Gates", "Row", "compare", "read_map"]
+__all__ = ["Comparison", "Row", "Source", "compare"]
 
-# Squared distances of unit vectors that two float32 engines may see exchanged: latents differ by
-# up to 1e-4 of their length, and the distance by twice that.
-_NEAR_TIE = 1e-3
-# A tensor that is right up to noise has the golden's length; cosine and an absolute bound alone
-# would let a scaled tensor of small values pass.
-_LENGTH = 0.01
-
-
-@dataclass(frozen=True)
-class Gates:
-    """When a tensor is right.
-
-    Attributes:
-        cosine: at least this.
-        relative: max|d| at most this times the larger of 1 and max|golden| ...
-        noise: ... or this times the golden's own noise, where the baseline carries it.
-        absolute: max|d| at most this, in place of both.
-    """
-
-    cosine: float = 0.9999
-    relative: float = 1e-3
-    noise: float = 10.0
-    absolute: float | None = None
-
-    def bound(self, golden: Array, noise: float) -> float:
-        """The largest max|d| that is right."""
-        if self.absolute is not None:
-            return self.absolute
-        finite = np.abs(golden[np.isfinite(golden)])
-        return max(self.relative * max(1.0, float(finite.max(initial=0.0))), self.noise * noise)
+# A baseline, or any GGUF, .npz, .npy, .bin or folder of arrays; or arrays by name.
+Source = Path | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,7 +29,9 @@ class Row:
 
     Attributes:
         ours: the engine's name for it; "" where it has none.
+        stage: the stage of the recovered network that it is; "" where that is not known.
         difference: None where the shapes do not fit.
+        bound: the largest max|d| that is right; None where there is none.
         problem: why it is wrong; "" where it is right.
         note: what is worth knowing of one that is right.
     """
@@ -65,9 +40,33 @@ class Row:
     ours: str
     shape: tuple[int, ...]
     difference: Difference | None
-    bound: float
+    bound: float | None
     problem: str
     note: str = ""
+    stage: str = ""
+
+    @property
+    def excess(self) -> float | None:
+        """max|d| over its bound; None of what has no bound."""
+        if self.difference is None or self.bound is None:
+            return None
+        largest = self.difference.max_abs
+        if self.bound:
+            return largest / self.bound
+        return float("inf") if largest else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; without the numbers where the shapes do not fit."""
+        return {
+            "name": self.name,
+            "ours": self.ours,
+            "stage": self.stage,
+            "shape": list(self.shape),
+            "bound": self.bound,
+            "problem": self.problem,
+            "note": self.note,
+            **({} if self.difference is None else asdict(self.difference)),
+        }
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class Comparison:
 
     Attributes:
         rows: in execution order, where the baseline says it, else in the golden file's.
-        extra: the engine's tensors that no golden has.
-        weights: weight tensors by stage, of a baseline.
+        pairing: the arrays that were compared; they are read when asked for.
+        weights: weight tensors by golden, of a baseline.
         hints: what would make the first wrong tensor right.
     """
 
     rows: tuple[Row, ...]
-    extra: tuple[str, ...] = ()
+    pairing: Pairing = field(repr=False)
     weights: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
 
@@ -90,45 +89,74 @@ class Comparison:
         return not self.extra and not self.failures
 
     @property
+    def extra(self) -> tuple[str, ...]:
+        """The engine's tensors that no golden has."""
+        return self.pairing.extra
+
+    @cached_property
     def failures(self) -> tuple[Row, ...]:
+        """What is wrong or missing."""
         return tuple(row for row in self.rows if row.problem)
 
-    @property
+    @cached_property
+    def missing(self) -> tuple[Row, ...]:
+        """Goldens that the engine has no tensor for."""
+        return tuple(row for row in self.rows if not row.ours)
+
+    @cached_property
     def first(self) -> Row | None:
-        """The first wrong tensor in execution order."""
-        return next(iter(self.failures), None)
+        """The first wrong tensor in execution order; a missing one only where no other is wrong."""
+        wrong = (row for row in self.failures if row.ours)
+        return next(wrong, next(iter(self.failures), None))
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The rows by block of the network, in execution order."""
+        return blocks(self.rows, self.first)
+
+    def place(self, row: Row) -> tuple[int, Block]:
+        """Where a row stands in execution order, from 0, and the block that it is in."""
+        at = next(i for i, other in enumerate(self.rows) if other is row)
+        return at, next(b for b in self.blocks if any(other is row for other in b.rows))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "equal": bool(self),
-            "compared": len(self.rows),
+            "compared": len(self.rows) - len(self.missing),
             "failed": len(self.failures),
             "first": None if self.first is None else self.first.name,
+            "weights": [] if self.first is None else [*self.weights.get(self.first.name, ())],
             "hints": list(self.hints),
+            "missing": [row.name for row in self.missing],
             "extra": list(self.extra),
-            "rows": [
-                {
-                    "name": row.name,
-                    "ours": row.ours,
-                    "shape": list(row.shape),
-                    "bound": row.bound,
-                    "problem": row.problem,
-                    "note": row.note,
-                    **({} if row.difference is None else row.difference.__dict__),
-                }
-                for row in self.rows
-            ],
+            "blocks": [block.to_json() for block in self.blocks],
+            "rows": [row.to_json() for row in self.rows],
         }
+
+    def __repr__(self) -> str:
+        right = len(self.rows) - len(self.failures)
+        first = "" if self.first is None else f"; first wrong: {self.first.name}"
+        return f"<Comparison: {right} of {len(self.rows)} tensors are right{first}>"
+
+    def _repr_html_(self) -> str:
+        from converters.comparison_html import fragment
+
+        return fragment(self)
 
 
 def compare(
-    golden: Path, ours: Path, *, names: Mapping[str, str] | None = None, gates: Gates | None = None
+    golden: Source,
+    ours: Source,
+    *,
+    names: Mapping[str, str] | None = None,
+    gates: Gates | None = None,
 ) -> Comparison:
-    """Compare every golden with what the engine wrote.
+    """Compare every golden with what the engine wrote; one pair is in memory at a time.
 
     Args:
-        golden: a baseline, or any GGUF, ``.npz``, ``.npy``, ``.bin`` or folder of arrays.
+        golden: a baseline, or any GGUF, ``.npz``, ``.npy``, ``.bin`` or folder of arrays; or
+            arrays by name.
         ours: the engine's, in any of these forms.
         names: golden name to the engine's name, where they differ.
         gates: when a tensor is right.
@@ -136,158 +164,70 @@ def compare(
     Raises:
         UsageError: the map names what is not there, or nothing can be matched.
         NotAModelError: a file is damaged.
+        UnsupportedError: a file is none of these, or holds something else than numbers.
     """
-    gates, names = gates or Gates(), names or {}
-    a, b = open_arrays(golden), open_arrays(ours)
-    for name, other in names.items():
-        if name not in a or other not in b:
-            raise UsageError(
-                "the map names a tensor that is not there",
-                file=golden if name not in a else ours,
-                found=name if name not in a else other,
-            )
-    pairs = {name: names.get(name, name) for name in _order(a)}
-    if not any(other in b for other in pairs.values()):
-        raise UsageError(
-            "no tensor of the two files has the same name",
-            expected=", ".join([*a.readers][:3]),
-            found=", ".join([*b.readers][:3]),
-            todo="add --map FILE, with a line `golden ours` for each pair",
-        )
-    noise = _noise(a)
-    rows = [_row(a, b, name, other, gates, noise.get(name, 0.0)) for name, other in pairs.items()]
-    mapped = set(pairs.values())
-    extra = tuple(name for name in b.readers if name not in mapped)
-    result = Comparison(tuple(rows), extra, _weights(a))
+    gates = gates or Gates()
+    pairing = pair(open_arrays(golden), open_arrays(ours), names)
+    noise = _by_name(pairing, dict(_of_stages(pairing, "baseline.noise", "[f32]")))
+    lines = _of_stages(pairing, "baseline.stage_weights", "[string]")
+    weights = {stage: tuple(filter(None, line.split("\n"))) for stage, line in lines}
+    rows = tuple(_row(pairing, name, gates, noise.get(name, 0.0)) for name in pairing.pairs)
+    result = Comparison(rows, pairing, _by_name(pairing, weights))
     first = result.first
-    if first is None or first.ours == "":
+    if first is None or not first.ours:
         return result
-    return Comparison(result.rows, extra, result.weights, _hints(a, b, first, gates, noise))
+    found = _hints(result, first, gates, noise.get(first.name, 0.0))
+    return Comparison(rows, pairing, result.weights, found)
 
 
-def read_map(path: Path) -> dict[str, str]:
-    """Golden name to engine name, from lines ``golden ours``; ``#`` begins a comment.
-
-    Raises:
-        UsageError: there is no such file, or a line is none.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("the map cannot be read", file=path, found=str(error)) from error
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].split()
-        if len(words) not in (0, 2) or (words and words[0] in found):
-            raise UsageError(
-                "a line of the map is not one golden name and one of ours",
-                file=path,
-                where=f"line {number}",
-                found=line.strip(),
-            )
-        if words:
-            found[words[0]] = words[1]
-    return found
+def _of_stages(pairing: Pairing, key: str, type: str) -> list[tuple[str, Any]]:
+    stages = keyed(pairing.golden, "baseline.stages", "[string]")
+    return list(zip(stages, keyed(pairing.golden, key, type), strict=False))
 
 
-def _listed(a: Arrays, key: str, type: str) -> Sequence[Any]:
-    if a.manifest is None or key not in a.manifest.by_key:
-        return ()
-    listed: Sequence[Any] = a.manifest.get(key, type)
-    return listed
+def _by_name(pairing: Pairing, of_stages: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of stages, of the goldens that they are."""
+    named = {name: of_stages.get(stage) for name, stage in pairing.stages.items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
-def _order(a: Arrays) -> list[str]:
-    """Inputs of the network first, then its stages, then what is made of them."""
-    stages = [name for name in _listed(a, "baseline.stages", "[string]") if name in a]
-    names = [name for name in a.readers if not name.endswith("_margin")]
-    if not stages:
-        return names
-    before = [n for n in names if n in ("wav", "fbank_raw", "fbank")]
-    after = [n for n in names if n not in stages and n not in before]
-    return [*before, *stages, *after]
-
-
-def _noise(a: Arrays) -> dict[str, float]:
-    stages = _listed(a, "baseline.stages", "[string]")
-    values = _listed(a, "baseline.noise", "[f32]")
-    return dict(zip(stages, values, strict=False))
-
-
-def _weights(a: Arrays) -> dict[str, tuple[str, ...]]:
-    stages = _listed(a, "baseline.stages", "[string]")
-    lines = _listed(a, "baseline.stage_weights", "[string]")
-    return {s: tuple(filter(None, w.split("\n"))) for s, w in zip(stages, lines, strict=False)}
-
-
-def _row(a: Arrays, b: Arrays, name: str, other: str, gates: Gates, noise: float) -> Row:
-    golden = a.read(name)
-    if other not in b:
-        return Row(name, "", golden.shape, None, 0.0, "ours has no such tensor")
-    ours = b.read(other)
-    if other in b.raw and ours.size == golden.size:
-        ours = ours.reshape(golden.shape)
-    bound = gates.bound(golden, noise)
-    if [d for d in golden.shape if d != 1] != [d for d in ours.shape if d != 1]:
+def _row(pairing: Pairing, name: str, gates: Gates, noise: float) -> Row:
+    stage, other = pairing.stages.get(name, ""), pairing.pairs[name]
+    if not other:
+        shape = pairing.golden.read(name).shape
+        return Row(name, "", shape, None, None, "ours has no such tensor", stage=stage)
+    golden, ours = pairing.read(name)
+    if golden.shape != ours.shape:
         problem = f"shape {list(ours.shape)} where {list(golden.shape)} should be"
-        return Row(name, other, golden.shape, None, bound, problem)
-    ours = ours.reshape(golden.shape)
+        bound = gates.bound(golden, noise)
+        return Row(name, other, golden.shape, None, bound, problem, stage=stage)
+    margin = _margin(pairing, name, golden)
+    if margin is None:
+        found = judge(golden, ours, gates, noise)
+    else:
+        found = judge_codes(golden, ours, margin)
+    verdict = (found.difference, found.bound, found.problem, found.note)
+    return Row(name, other, golden.shape, *verdict, stage)
+
+
+def _margin(pairing: Pairing, name: str, golden: Array) -> Array | None:
+    """The margin of codes; None of what is none."""
     margin = f"{name}_margin"
-    if golden.dtype.kind in "iu" and margin in a:
-        problem, note = _codes(golden, ours, a.read(margin))
-        return Row(name, other, golden.shape, difference(golden, ours), 0.0, problem, note)
-    apart = difference(golden, ours)
-    return Row(name, other, golden.shape, apart, bound, _problem(golden, ours, gates, noise))
+    if golden.dtype.kind not in "iu" or margin not in pairing.golden:
+        return None
+    return pairing.golden.read(margin)
 
 
-def _problem(golden: Array, ours: Array, gates: Gates, noise: float) -> str:
-    """Why ours is not the golden; "" where it is."""
-    apart, bound = difference(golden, ours), gates.bound(golden, noise)
-    strange = int((~np.isfinite(ours) & np.isfinite(golden)).sum())
-    if strange:
-        return f"{strange} values that are not numbers"
-    if not apart.max_abs <= bound:
-        return f"max|d| {apart.max_abs:.3g} above {bound:.3g}"
-    if apart.cosine < gates.cosine:
-        return f"cosine {apart.cosine:.6f} below {gates.cosine:g}"
-    if apart.max_abs <= gates.noise * noise:  # the golden's own length is no better known
-        return ""
-    lengths = [float(np.linalg.norm(v.astype(np.float64))) for v in (golden, ours)]
-    if lengths[0] and abs(lengths[1] / lengths[0] - 1.0) > _LENGTH:
-        return f"{lengths[1] / lengths[0]:.4g} times as long as the golden"
-    return ""
-
-
-def _codes(golden: Array, ours: Array, margin: Array) -> tuple[str, str]:
-    """Codes ``[quantizers, frames]``: each is judged where those before it are the same, since a
-    quantizer codes what the ones before it left."""
-    wrong = golden != ours
-    judged = np.cumsum(wrong, axis=0) - wrong == 0
-    first = wrong & judged
-    ties = first & (margin.reshape(golden.shape) <= _NEAR_TIE)
-    real = first & ~ties
-    note = f"{int(ties.sum())} near ties" if ties.any() else ""
-    if not real.any():
-        return "", note
-    quantizer, frame = (int(i) for i in np.argwhere(real)[0])
-    problem = f"{int(real.sum())} codes differ, first of quantizer {quantizer} in frame {frame}"
-    return problem, note
-
-
-def _hints(
-    a: Arrays, b: Arrays, row: Row, gates: Gates, noise: Mapping[str, float]
-) -> tuple[str, ...]:
-    golden, ours = a.read(row.name), b.read(row.ours)
-    if not np.isfinite(golden).all() or not np.isfinite(ours).all():
-        return ()
-
-    def equal(one: Array, other: Array) -> bool:
-        return one.shape == other.shape and not _problem(
-            one, other, gates, noise.get(row.name, 0.0)
-        )
-
-    others: dict[str, Callable[[], Array]] = {
-        name: partial(a.read, name) for name in a.readers if name != row.name
+def _hints(found: Comparison, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:
+    """What makes the first wrong tensor right; of other goldens, the nearest ones that could be
+    it come first."""
+    golden, ours = found.pairing.read(row.name)
+    exact = row.bound is None or (golden.dtype.kind in "iub" and gates.absolute is None)
+    gates = replace(gates, absolute=0.0) if exact else gates
+    at, _ = found.place(row)
+    alike = [i for i, r in enumerate(found.rows) if i != at and math.prod(r.shape) == ours.size]
+    others = {
+        (found.rows[i].name, i - at): partial(found.pairing.golden.read, found.rows[i].name)
+        for i in sorted(alike, key=lambda i: abs(i - at))
     }
-    found = (hint(golden, ours, equal, others) for hint in HINTS)
-    return tuple(line for line in found if line)
+    return hints(Trial(golden, ours, gates, noise), others)

@@ -12,10 +12,11 @@ from converters import metadata_props
 from converters.archs import ARCHS, Arch, arch_of_family
 from converters.archs.building import Builder
 from converters.archs.speaker import ARCHITECTURE
-from converters.emit import emit, proof_path, replacing, require_other
+from converters.emit import emit, proof_path
 from converters.manifest import Manifest
 from converters.sources.locate import is_checkpoint
 from graphtools.errors import UnsupportedError, UsageError
+from graphtools.files import replacing, require_other
 from graphtools.graph import Graph, build, ends, see
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover

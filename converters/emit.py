@@ -8,22 +8,19 @@ written is compared key by key and byte by byte with what was meant.
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from converters import gguf_file, stream
-from converters.disk import require_room
 from converters.manifest import Manifest, is_utf8, require_value
 from converters.stream import Progress
-from graphtools.errors import StorageError, UnsupportedError, UsageError
+from graphtools.errors import StorageError, UnsupportedError
+from graphtools.files import replacing
 from graphtools.tensors import DType
 
-__all__ = ["MAX_NAME_BYTES", "emit", "emit_goldens", "proof_path", "replacing", "require_other"]
+__all__ = ["MAX_NAME_BYTES", "emit", "emit_goldens", "proof_path"]
 
 # ggml's GGML_MAX_NAME is 64 with the final NUL.
 MAX_NAME_BYTES = 63
@@ -80,85 +77,6 @@ def emit_goldens(manifest: Manifest, output: Path) -> None:
 def proof_path(output: Path) -> Path:
     """Where the proof of a file is written."""
     return output.with_name(f"{output.name}.proof.json")
-
-
-@contextlib.contextmanager
-def replacing(output: Path, size: int = 0) -> Iterator[Path]:
-    """Yield an empty temp file in ``output``'s folder; it takes that name when the block ends
-    well and is removed when it does not. What an earlier run that was killed has left of it is
-    removed too.
-
-    Raises:
-        StorageError: ``output`` is a folder, its folder cannot be written to, or has no room for
-            ``size`` bytes.
-    """
-    if not output.name or output.is_dir():
-        raise StorageError(
-            "cannot write: the output is a folder", file=output, todo="name the file to write"
-        )
-    if output.exists() and not output.is_file():
-        raise StorageError(
-            "cannot write: the output is no regular file", file=output, todo="name a file"
-        )
-    temp: Path | None = None
-    lock = -1
-    try:
-        _remove_leftovers(output)
-        lock, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
-        temp = Path(name)
-        _locked(lock)
-        require_room(output, size)
-        yield temp
-        with temp.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temp.chmod(0o666 & ~mask)
-        temp.replace(output)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write: {error.strerror or error}",
-            file=output,
-            todo="check that the folder exists, is writable and has room",
-        ) from error
-    finally:
-        if lock >= 0:
-            os.close(lock)
-        if temp is not None:
-            temp.unlink(missing_ok=True)
-
-
-def _remove_leftovers(output: Path) -> None:
-    """Remove temp files of this output that no living process holds."""
-    for old in sorted(output.parent.glob(f".{glob.escape(output.name)}.*.tmp")):
-        with contextlib.suppress(OSError), old.open("rb") as held:
-            if _locked(held.fileno()):
-                old.unlink()
-
-
-def _locked(handle: int) -> bool:
-    """Take the lock of a temp file, which ends with the process; False where another has it, or
-    where the system has no locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
-
-
-def require_other(output: Path, *inputs: Path) -> None:
-    """Check that writing ``output`` replaces none of the inputs.
-
-    Raises:
-        UsageError: it is one of them.
-    """
-    for path in inputs:
-        if output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(
-                "the output would replace an input", file=output, todo="name another output"
-            )
 
 
 def _require_storable(manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from converters import baseline
+from converters import goldens
 from converters.archs import Arch, arch_of_manifest
 from converters.archs.speaker import ARCHITECTURE as VOICEDETECT
 from converters.gguf_file import manifest_of
@@ -96,8 +96,8 @@ def lint(path: Path | str) -> Lint:
 def _schema_of(
     manifest: Manifest, findings: list[Finding], notes: list[str]
 ) -> tuple[Schema | None, Arch | None]:
-    if manifest.architecture == baseline.ARCHITECTURE:
-        return baseline.SCHEMA, None
+    if manifest.architecture == goldens.ARCHITECTURE:
+        return goldens.SCHEMA, None
     try:
         arch = arch_of_manifest(manifest)
     except UnsupportedError as error:
@@ -144,6 +144,8 @@ def _against_schema(subject: Subject, arch: Arch | None, notes: list[str]) -> li
 
 
 def _may_be_zero(subject: Subject) -> set[str]:
+    if not subject.schema.weights:
+        return {tensor.name for tensor in subject.manifest.tensors}
     keys = {row.key for row in subject.schema.all_rows if row.zero}
     values = (e.value for e in subject.manifest.entries if e.key in keys)
     return {v for value in values for v in (value if isinstance(value, tuple) else (value,))}  # type: ignore[misc]  # names

@@ -9,7 +9,7 @@ from converters.lint_codes import Code, Finding
 from converters.manifest import Manifest
 from converters.network import Network
 from graphtools.match import Role
-from graphtools.shapes import Misfit, ShapeOps
+from graphtools.shape_ops import Misfit, ShapeOps
 from graphtools.tensors import DType
 
 __all__ = ["networks", "tensor_findings"]

@@ -11,7 +11,7 @@ from converters.manifest import Manifest
 from graphtools.errors import UnsupportedError
 from graphtools.families import Family
 from graphtools.match import Role
-from graphtools.shapes import Shape
+from graphtools.shape_ops import Shape
 from graphtools.trace import Template
 
 __all__ = ["Network", "axis", "pull"]

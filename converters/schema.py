@@ -65,6 +65,7 @@ class Schema:
         optional: sets of keys; each is there as a whole or not at all.
         forbidden: how keys begin that would be taken for another model's.
         counts: numbers among the keys, as the tensors have them.
+        weights: its tensors are weights, of which none but those that a row allows is all zero.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Schema:
     optional: tuple[tuple[Row, ...], ...] = ()
     forbidden: tuple[str, ...] = ()
     counts: Counts = lambda manifest: {}
+    weights: bool = True
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
@@ -81,8 +83,8 @@ class Schema:
 
 def all_rows() -> dict[str, tuple[Row, ...]]:
     """Every schema's rows, by architecture (``voicedetect-baseline`` for goldens)."""
-    from converters import baseline
+    from converters import goldens
     from converters.archs import ARCHS
 
     rows = {arch.name: arch.all_rows for arch in ARCHS}
-    return rows | {baseline.ARCHITECTURE: baseline.SCHEMA.all_rows}
+    return rows | {goldens.ARCHITECTURE: goldens.SCHEMA.all_rows}

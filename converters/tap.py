@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converters.baseline import ARCHITECTURE
 from converters.emit import emit_goldens
-from converters.goldens import golden_entries, golden_tensor, safe_names
+from converters.goldens import ARCHITECTURE, golden_entries, golden_tensor, safe_names
 from converters.manifest import Entry, Manifest
 from graphtools.errors import MissingDependencyError, UnsupportedError, UsageError
 from graphtools.tensors import Array, widened
@@ -101,7 +100,7 @@ def write_taps(taps: Mapping[str, Array], output: Path, *, name: str) -> Manifes
     tensors = tuple(golden_tensor(short[n], value) for n, value in taps.items())
     entries = (
         Entry("baseline.reference", "string", f"torch {torch.__version__}", "run"),
-        *golden_entries(taps),
+        *golden_entries({n: value.shape for n, value in taps.items()}),
     )
     manifest = Manifest(ARCHITECTURE, name, entries, tensors)
     emit_goldens(manifest, output)

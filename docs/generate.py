@@ -12,8 +12,8 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from converters.archs import ARCHS
-from converters.baseline import ARCHITECTURE
 from converters.cli import cli
+from converters.goldens import ARCHITECTURE
 from converters.lint_codes import Code
 from converters.schema import Row, all_rows
 from graphtools import errors

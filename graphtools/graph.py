@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from graphtools.dominators import immediate_dominators
 from graphtools.model import Model, Node, Subgraph, Value
+from graphtools.navigate import Navigation
 from graphtools.tensors import DType, LazyTensor, Reshape, Transpose, Widen
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRY",
     "SEE_THROUGH",
+    "SHAPE_ONLY",
     "Graph",
     "Region",
     "build",
@@ -44,11 +46,11 @@ SEE_THROUGH = frozenset(
 )
 
 # What these give depends on the shape of their input alone, so data does not flow through.
-_SHAPE_ONLY = frozenset(("Shape", "Size"))
+SHAPE_ONLY = frozenset(("Shape", "Size"))
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Navigation):
     """A model with its producers and consumers.
 
     Attributes:
@@ -105,7 +107,7 @@ class Graph:
         for value in self.model.inputs:
             after[ENTRY] += [node.index for node, _ in self.consumers[value.name]]
         for node in self.model.nodes:
-            outputs = () if node.op in _SHAPE_ONLY else filter(None, node.outputs)
+            outputs = () if node.op in SHAPE_ONLY else filter(None, node.outputs)
             after[node.index] = [r.index for name in outputs for r, _ in self.consumers[name]]
         return immediate_dominators(after, ENTRY)
 
@@ -206,7 +208,7 @@ def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
                     return
                 if name in graph.producers:
                     producer = graph.producers[name]
-                    if producer.op not in _SHAPE_ONLY:
+                    if producer.op not in SHAPE_ONLY:
                         frontier.append(producer)
         entries = {
             name

@@ -58,6 +58,7 @@ class Node:
         index: its place in the file; only an identity, never a statement about order.
         op: ``Conv``, or ``com.microsoft.FusedConv`` outside the standard domain.
         inputs, outputs: tensor names; "" is an absent optional one.
+        scope: the modules that the exporter says it came from, outermost first.
     """
 
     index: int
@@ -66,6 +67,7 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
+    scope: tuple[str, ...] = ()
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """An attribute of integers; ``default`` when the file leaves it out."""

@@ -5,7 +5,7 @@ With `graphtools.onnx_file` the only module that imports ``onnx``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +13,20 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphtools.graph import Graph
-from graphtools.model import Model, Subgraph
+from graphtools.model import Model, Subgraph, Value
+from graphtools.onnx_file import value_of
 from graphtools.tensors import DType, LazyTensor
 
-__all__ = ["SegmentRule", "external_tensors", "has_partial_windows", "island_model", "tapped"]
+__all__ = [
+    "SegmentRule",
+    "external_tensors",
+    "has_partial_windows",
+    "inferred_shapes",
+    "inner_tensors",
+    "island_model",
+    "own_tensors",
+    "tapped",
+]
 
 # Element types that are widened before anything is run: onnxruntime computes them otherwise, and
 # refuses the files that the usual converter makes.
@@ -33,22 +43,56 @@ def has_partial_windows(model: Model) -> bool:
     return any(n.op == "AveragePool" and n.integer("ceil_mode", 0) for n in model.nodes)
 
 
-def tapped(model: Model, outputs: Iterable[str], rule: SegmentRule | None) -> bytes:
+def tapped(
+    model: Model,
+    outputs: Iterable[str],
+    rule: SegmentRule | None,
+    shapes: Mapping[str, str] | None = None,
+) -> bytes:
     """The whole model with ``outputs`` beside its own, ceil-mode pools pinned to ``rule`` (None
     leaves them as they are), half precision widened to float32.
+
+    Args:
+        shapes: tensors whose shape is an output too, each with that output's name.
     """
+    shapes = shapes or {}
     outputs = [name for name in outputs if name not in {v.name for v in model.outputs}]
     halves = any(t.dtype in (DType.F16, DType.BF16) for t in model.constants.values())
+    more = onnx.ModelProto()
+    more.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in shapes)
+    more.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in (*outputs, *shapes.values())
+    )
     if rule is None and not halves:
         # Messages that follow one another are merged into one: nothing is copied to add outputs.
-        more = onnx.ModelProto()
-        more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
         whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
         return whole
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    proto.MergeFrom(more)
     return _runnable(model, proto, rule)
+
+
+def own_tensors(model: Model) -> frozenset[str]:
+    """What the file's own nodes give: all but the tensors inside fused nodes and subgraphs."""
+    return frozenset(o for node in model.proto.graph.node for o in node.output if o)
+
+
+def inner_tensors(model: Model) -> dict[str, str]:
+    """Tensors inside subgraphs (If, Loop, Scan), each with the op that gives it."""
+    found: dict[str, str] = {}
+    pending = [g for node in model.proto.graph.node for g in _subgraphs(node)]
+    while pending:
+        graph = pending.pop()
+        for node in graph.node:
+            found |= {name: node.op_type for name in node.output if name}
+            pending += _subgraphs(node)
+    return dict(sorted(found.items()))
+
+
+def _subgraphs(node: NodeProto) -> list[onnx.GraphProto]:
+    listed = [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
+    return listed + [g for a in node.attribute for g in a.graphs]
 
 
 def island_model(
@@ -107,6 +151,35 @@ def external_tensors(model: Model) -> list[LazyTensor]:
     return [
         model.constants[t.name] for t in listed if t.external_data and t.data_type not in _HALVES
     ]
+
+
+def inferred_shapes(model: Model) -> dict[str, Value]:
+    """What onnx's shape inference says of the tensors between input and output: the element type
+    and, where it is certain of the rank, the shape. Axes that the file has no name for are ``?``.
+    """
+    light = onnx.ModelProto(ir_version=model.proto.ir_version)
+    light.opset_import.extend(model.proto.opset_import)
+    light.functions.extend(model.proto.functions)
+    graph, whole = light.graph, model.proto.graph
+    graph.name = whole.name
+    graph.node.extend(whole.node)
+    graph.input.extend(whole.input)
+    graph.output.extend(whole.output)
+    graph.value_info.extend(whole.value_info)
+    for tensor in whole.initializer:
+        if tensor.data_type == TensorProto.INT64:  # may be the operand of a Reshape
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    try:
+        found = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
+    except (onnx.shape_inference.InferenceError, ValueError):
+        found = graph.value_info  # the model contradicts itself, or is too large for one message
+    for value in found:
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param.startswith("unk__"):
+                axis.dim_param = "?"
+    return {value.name: value_of(value) for value in found}
 
 
 def _runnable(model: Model, proto: onnx.ModelProto, rule: SegmentRule | None) -> bytes:

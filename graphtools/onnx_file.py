@@ -7,6 +7,7 @@ Weights in external files are not read until a tensor is. The checks are our own
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ from graphtools.model import Attribute, Model, Node, Subgraph, Value
 from graphtools.sniff import require_model_bytes
 from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
 
-__all__ = ["load"]
+__all__ = ["load", "value_of"]
 
 _DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
@@ -97,7 +98,8 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     for index, node in enumerate(graph.node):
         attributes = {a.name: _attribute(path, a) for a in node.attribute}
         op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-        nodes.append(Node(index, op, node.name, tuple(node.input), tuple(node.output), attributes))
+        inputs, outputs = tuple(node.input), tuple(node.output)
+        nodes.append(Node(index, op, node.name, inputs, outputs, attributes, _scope(node)))
         if op == "Constant" and len(node.output) == 1:
             constants[node.output[0]] = _constant(nodes[-1], path)
     shown, made = unfused(nodes)
@@ -113,14 +115,24 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
         path=path,
         nodes=shown,
         constants=constants,
-        inputs=tuple(_value(v) for v in graph.input if v.name not in constants),
-        outputs=tuple(_value(v) for v in graph.output),
+        inputs=tuple(value_of(v) for v in graph.input if v.name not in constants),
+        outputs=tuple(value_of(v) for v in graph.output),
         opset={o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import},
         ir_version=proto.ir_version,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         metadata={p.key: p.value for p in proto.metadata_props},
         proto=proto,
     )
+
+
+def _scope(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The modules around a node as torch's exporter lists them: ``['', 'layer1', 'layer1.0',
+    'conv2d']``, the root without a name and the operation itself at the ends."""
+    listed = next((p.value for p in node.metadata_props if p.key == _SCOPES), "")
+    return tuple(filter(None, re.findall(r"'([^']*)'", listed)[:-1]))
+
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @cache
@@ -145,7 +157,8 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
-def _value(value: onnx.ValueInfoProto) -> Value:
+def value_of(value: onnx.ValueInfoProto) -> Value:
+    """A tensor's declaration; an axis without a length or a name is ``?``."""
     tensor = value.type.tensor_type
     dtype = _DTYPES.get(tensor.elem_type, DType.OTHER)
     if not tensor.HasField("shape"):

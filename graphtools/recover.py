@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from graphtools.blocks import BlockView, blocks_of, stages_of
 from graphtools.errors import MissError
 from graphtools.explain import explain
 from graphtools.families import FAMILIES, Family
 from graphtools.graph import Graph, ends
 from graphtools.unify import Binding, Miss, unify
 
-__all__ = ["NearMiss", "Recovered", "recover"]
+__all__ = ["NearMiss", "Recovered", "network_of", "recover"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +32,28 @@ class Recovered:
     binding: Binding
 
     def __repr__(self) -> str:
-        slots = len(self.binding.layers)
-        return f"<Recovered {self.family.title}: {slots} slots, {self.config}>"
+        slots, config = len(self.binding.layers), str(self.config)
+        shown = config if len(config) <= 80 else f"{config[:77]}..."
+        return f"<Recovered {self.family.title}: {slots} slots, {shown}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the explorer, with the slots of the family."""
+        from graphtools.explorer import Overlays, inline
+        from graphtools.hierarchy import hierarchy
+
+        labels = {layer.node: slot for slot, layer in self.binding.layers.items()}
+        overlays = Overlays(title=self.family.title, labels=labels)
+        return inline(self.graph, hierarchy(self.graph, self), overlays, self.graph.values)
+
+    @cached_property
+    def stages(self) -> tuple[BlockView, ...]:
+        """The stages that have weights, in execution order."""
+        return stages_of(self.binding.template.stage_slots(), self.binding.layers)
+
+    @cached_property
+    def blocks(self) -> tuple[BlockView, ...]:
+        """The stages that repeat: ``net.blocks[7].conv2.weight`` is a lazy tensor."""
+        return blocks_of(self.stages)
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,13 @@ class NearMiss:
     family: Family
     config: Any
     miss: Miss
+
+    def __repr__(self) -> str:
+        miss = self.miss
+        reason = (
+            f"at {miss.reason.where}: {miss.reason.expected} expected, {miss.reason.found} found"
+        )
+        return f"<NearMiss {self.family.title}: {reason}>"
 
     def error(self, graph: Graph) -> MissError:
         """The same as an error, for callers that need a family."""
@@ -82,3 +111,12 @@ def recover(graph: Graph) -> Recovered | NearMiss:
         return found[0]
     # Of equally near networks the smallest: as many steps are the largest part of it.
     return max(misses, key=lambda near: (near.miss.agreed, -near.miss.total))
+
+
+def network_of(graph: Graph) -> Recovered | None:
+    """What the graph is recovered as; None where it is no family's, or several readings bind."""
+    try:
+        found = recover(graph)
+    except MissError:
+        return None
+    return found if isinstance(found, Recovered) else None

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from graphtools.errors import UnsupportedError
 from graphtools.model import Model
-from graphtools.onnx_edit import SegmentRule, external_tensors, tapped
+from graphtools.onnx_edit import SegmentRule, external_tensors, own_tensors, tapped
 from graphtools.tensors import Array
 
 __all__ = ["Runner", "runtime_version"]
@@ -28,12 +28,21 @@ class Runner:
         data: serialised copy that is run.
         outputs: the tensors it returns.
         external: ``data`` still refers to weights in other files.
+        frugal: give memory back as soon as it can be, at the price of speed. The numbers are
+            the same.
     """
 
     def __init__(
-        self, model: Model, data: bytes, outputs: Sequence[str], *, external: bool = False
+        self,
+        model: Model,
+        data: bytes,
+        outputs: Sequence[str],
+        *,
+        external: bool = False,
+        frugal: bool = False,
     ) -> None:
         self._external = external
+        self._frugal = frugal
         self.model = model
         self.outputs = tuple(outputs)
         self._data = data
@@ -44,6 +53,33 @@ class Runner:
         names = tuple(dict.fromkeys(outputs))
         return cls(model, tapped(model, names, rule), names, external=True)
 
+    @classmethod
+    def frugal(cls, model: Model, outputs: Sequence[str], rule: SegmentRule | None) -> Runner:
+        """The same as `of`, for many and large tensors."""
+        return cls(model, tapped(model, outputs, rule), outputs, external=True, frugal=True)
+
+    @classmethod
+    def shapes(cls, model: Model, tensors: Sequence[str], rule: SegmentRule | None) -> Runner:
+        """A run that returns the shape of each tensor in place of its values, in this order."""
+        taken = {*own_tensors(model), *model.constants, *(v.name for v in model.inputs)}
+        names: dict[str, str] = {}
+        for number, tensor in enumerate(tensors):
+            names[tensor] = f"shape of {number}"
+            while names[tensor] in taken:
+                names[tensor] += "_"
+        data = tapped(model, (), rule, names)
+        return cls(model, data, [*names.values()], external=True, frugal=True)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Of each output, as onnxruntime infers it: ``tensor(float)``, ``seq(tensor(int64))``.
+
+        Raises:
+            UnsupportedError: onnxruntime cannot load the model.
+        """
+        found = {value.name: str(value.type) for value in self._session.get_outputs()}
+        return tuple(found[name] for name in self.outputs)
+
     @cached_property
     def _session(self):  # type: ignore[no-untyped-def]  # onnxruntime ships no types
         import onnxruntime as ort
@@ -52,6 +88,10 @@ class Runner:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if self._frugal:
+            options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+            # Shape nodes first, so that no tensor waits for its shape to be asked.
+            options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         external = external_tensors(self.model) if self._external else []
         if external:
             values = [ort.OrtValue.ortvalue_from_numpy(t.read()) for t in external]
@@ -60,7 +100,7 @@ class Runner:
             session = ort.InferenceSession(self._data, options, ["CPUExecutionProvider"])
         except _runtime_errors() as error:
             raise UnsupportedError(
-                "onnxruntime cannot load the model, so nothing can be proven about it",
+                "onnxruntime cannot load the model",
                 file=self.model.path,
                 found=_first_line(error),
                 todo="convert the original export",
@@ -83,7 +123,7 @@ class Runner:
                 file=self.model.path,
                 where=f"input shapes {shapes}",
                 found=_first_line(error),
-                todo="check that the export takes features [B, T, n_mels] of this length",
+                todo="check the inputs against what the export takes",
             ) from error
         return dict(zip(self.outputs, found, strict=True))
 

@@ -117,6 +117,15 @@ class LazyTensor:
     dtype: DType
     recipe: Recipe
 
+    def __repr__(self) -> str:
+        origin = self.origin()
+        shown = origin if len(origin) <= 60 else f"{origin[:57]}..."
+        return f"<{self.name} {self.dtype.label} {list(self.shape)}, unread, from {shown}>"
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """What ``numpy.asarray`` asks for: the values."""
+        return np.asarray(self.read(), dtype)
+
     def read(self) -> Array:
         """The values as a C-contiguous array of ``self.shape``."""
         array = np.ascontiguousarray(self.recipe.read())

@@ -74,6 +74,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _add_dump(folder)
     (folder / "my_models.py").write_text(_MODULE)
     rng = np.random.default_rng(0)
+    np.save(folder / "feats.npy", rng.normal(size=(1, 50, 80)))
     np.save(folder / "features.npy", rng.normal(size=(5, 8)).astype(np.float32))
     weights = {"layers.0.weight": (4, 8), "layers.0.bias": (4,)}
     save_file(
@@ -90,9 +91,13 @@ def _add_dump(folder: Path) -> None:
 
     baseline(folder / "model.onnx", folder / "clip.wav", folder / "baseline.gguf")
     arrays = open_arrays(folder / "baseline.gguf")
+    np.save(folder / "known.npy", arrays.read("embedding"))
+    np.save(folder / "known_features.npy", arrays.read("fbank"))
     (folder / "engine_dump").mkdir()
     for name in arrays.readers:
         np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
+    for dump in ("engine.gguf", "local.gguf"):  # what the C++ engine of engine.md writes
+        shutil.copy(folder / "baseline.gguf", folder / dump)
 
 
 def _add_codec(folder: Path) -> None:
@@ -132,7 +137,13 @@ def run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
         [*tool, *command[1:]],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))},
+        # Whatever asks for a browser gets one that shows nothing.
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
+            "BROWSER": "true",
+        },
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,

@@ -6,7 +6,7 @@ from converters.archs.building import Builder
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
 from converters.schema import Row
-from graphtools.shapes import Shape
+from graphtools.shape_ops import Shape
 
 __all__ = [
     "ARCHITECTURE",

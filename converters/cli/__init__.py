@@ -22,13 +22,16 @@ __all__ = ["cli", "main"]
 # Command: (what it is for). The module of the same name holds it.
 _COMMANDS = {
     "inspect": "Show what a model or a manifest GGUF holds.",
+    "view": "Show a model as a page: boxes to unfold, weights, goldens, errors.",
+    "shell": "Python with a model's graph, network and manifest at hand.",
     "convert": "Write a proven manifest GGUF of a model.",
-    "baseline": "Write golden intermediates of one audio clip.",
+    "baseline": "Write golden intermediates of a clip, or any tensors of any ONNX.",
     "replay": "Compute the outputs of a manifest GGUF alone.",
     "compare": "Find the first tensor in which an engine differs from goldens.",
     "diff": "Say whether two ONNX files, or two GGUFs, are the same.",
     "lint": "Check a GGUF against its schema and ggml's limits.",
     "check": "Convert, prove and lint a model: the acceptance check.",
+    "frontend": "Find the front end that a known embedding was made with.",
     "tap": "Write a baseline of any torch module's submodules.",
 }
 

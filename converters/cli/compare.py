@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from converters.cli.output import json_option, print_json, table
-
-if TYPE_CHECKING:
-    from converters.comparison import Comparison, Row
+from converters.cli.output import json_option, print_json
 
 __all__ = ["command"]
-
-# Rows that are shown; the first that failed is always among them.
-_ROWS = 30
 
 
 @click.command()
@@ -37,6 +32,12 @@ _ROWS = 30
     "own noise, where that is more.",
 )
 @click.option("--atol", type=float, help="The largest max|d|, in place of --tol.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also write a page with all of it: tables, errors by stage, heat maps of |d|.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -47,6 +48,7 @@ def command(
     cos: float,
     tol: float,
     atol: float | None,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Compare an engine's tensors with goldens: a GGUF, an .npz, an .npy, raw f32 .bin files, or
@@ -55,8 +57,16 @@ def command(
     \b
     Example:
       graphtools compare baseline.gguf engine_dump/
+      graphtools compare baseline.gguf engine_dump/ --html report.html
     """
-    from converters.comparison import Gates, compare, read_map
+    from converters.comparison import compare
+    from converters.comparison_text import summary
+    from converters.gates import Gates
+    from converters.matching import read_map
+    from graphtools.files import require_other
+
+    if html is not None:
+        require_other(html, golden, ours)
 
     found = compare(
         golden,
@@ -64,40 +74,13 @@ def command(
         names=read_map(mapped) if mapped is not None else None,
         gates=Gates(cosine=cos, relative=tol, absolute=atol),
     )
+    if html is not None:
+        from converters.comparison_html import write_html
+
+        write_html(found, html)
     if as_json:
         print_json(found.to_json())
     else:
-        _print(found)
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+        click.echo(summary(found, columns))
     ctx.exit(0 if found else 1)
-
-
-def _print(found: Comparison) -> None:
-    shown = found.failures or found.rows
-    rows = [_cells(row) for row in shown[:_ROWS]]
-    right = len(found.rows) - len(found.failures)
-    title = f"{right} of {len(found.rows)} tensors are right"
-    if found.failures:
-        title += "; in execution order, these are not:"
-    table(title, ("tensor", "max|d|", "bound", "cosine", "SNR dB", ""), rows)
-    if len(shown) > _ROWS:
-        click.echo(f".. and {len(shown) - _ROWS} more")
-    if found.extra:
-        more = ", ".join(found.extra[:5])
-        click.echo(f"{len(found.extra)} tensors of ours have no golden: {more}")
-    first = found.first
-    if first is None:
-        return
-    click.echo(f"first: {first.name}: {first.problem}")
-    weights = found.weights.get(first.name, ())
-    if weights:
-        click.echo(f"  its weights: {', '.join(weights[:6])}{' ..' if len(weights) > 6 else ''}")
-    for line in found.hints:
-        click.echo(f"  hint: {line}")
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    apart = row.difference
-    if apart is None:
-        return row.name, "-", "-", "-", "-", row.problem or row.note
-    numbers = (f"{apart.max_abs:.3g}", f"{row.bound:.3g}", f"{apart.cosine:.6f}")
-    return row.name, *numbers, f"{apart.snr_db:.1f}", row.problem or row.note

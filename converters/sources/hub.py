@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from converters.disk import require_room
 from converters.sources.source import shards_of
 from graphtools.errors import StorageError, UnreachableError, UnsupportedError, UsageError
+from graphtools.files import require_room
 from graphtools.tensors import Array, DType, FileSpan, LazyTensor
 
 __all__ = ["fetch", "header", "list_files"]

@@ -114,6 +114,30 @@ class TestDifference:
         assert difference(golden, golden + 0.02).snr_db == pytest.approx(40.0)
         assert difference(golden, golden * 0.0).snr_db == pytest.approx(0.0)
 
+    def test_relative_is_to_the_largest_of_the_golden(self) -> None:
+        golden = array(1.0, -4.0)
+        assert difference(golden, golden + 0.5).relative == pytest.approx(0.5 / 4)
+        assert difference(np.zeros(2), golden).relative == INF
+        assert difference(np.zeros(2), np.zeros(2)).relative == 0.0
+
+    def test_length_is_of_ours_over_the_goldens(self) -> None:
+        golden = array(3.0, 4.0)
+        assert difference(golden, -2.0 * golden).length == pytest.approx(2.0)
+        assert difference(np.zeros(2), golden).length == INF
+        assert difference(golden, np.zeros(2)).length == 0.0
+        assert difference(np.zeros(2), np.zeros(2)).length == 1.0
+
+    def test_values_whose_squares_overflow(self) -> None:
+        golden = array(1e200, 2e200)
+        found = difference(golden, 2.0 * golden)
+        assert found.cosine == pytest.approx(1.0)
+        assert found.length == pytest.approx(2.0)
+        assert found.snr_db == pytest.approx(0.0)
+
+    def test_what_both_lack_does_not_turn_the_rest(self) -> None:
+        found = difference(array(1, NAN, INF), array(2, NAN, INF))
+        assert (found.max_abs, found.cosine, found.length) == (1.0, 1.0, 2.0)
+
     def test_other_shapes_are_the_callers_matter(self) -> None:
         with pytest.raises(ValueError, match="shapes differ"):
             difference(np.zeros((2, 3)), np.zeros((3, 2)))

@@ -26,10 +26,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converters import gguf_file, stream
-from converters.emit import MAX_NAME_BYTES, emit, replacing
+from converters.emit import MAX_NAME_BYTES, emit
 from converters.manifest import Entry, Manifest
 from fixtures import catalog
 from graphtools.errors import Error, StorageError, UnsupportedError
+from graphtools.files import replacing
 from graphtools.tensors import DType, FileSpan, Held, LazyTensor, Load
 
 Array = npt.NDArray[Any]

@@ -111,7 +111,8 @@ class TestHelp:
         shutil.copy(TINY, tmp_path / "model.onnx")
         shutil.copy(catalog.SPEECH, tmp_path / "clip.wav")
         example = invoke(command, "--help").out.split("Example:")[1].split("Options:")[0]
-        lines = [shlex.split(line)[1:] for line in example.strip().splitlines()]
+        joined = example.replace("\\\n", " ").strip()
+        lines = [shlex.split(line)[1:] for line in joined.splitlines()]
         here = {"model.onnx", "model.gguf", "clip.wav", "baseline.gguf", command}
         runnable = [
             line for line in lines if {word for word in line if not word.startswith("-")} <= here

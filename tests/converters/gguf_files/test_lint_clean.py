@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from converters import gguf_file
+from converters.golden_taps import golden_taps
 from converters.lint import lint
 from converters.lint_network import networks
 from converters.replay import Replay
-from graphtools.shapes import ShapeOps
+from fixtures import catalog
+from graphtools.shape_ops import ShapeOps
 
 Make = Callable[..., Any]
 
@@ -42,6 +44,15 @@ def test_a_file_comes_back_from_its_parts_byte_for_byte(
 ) -> None:
     """Else a planted fault would not be the only change."""
     assert planted(kind, lambda file: None).read_bytes() == files(kind).read_bytes()
+
+
+def test_goldens_of_any_tensors(tmp_path: Path) -> None:
+    """With long names, integers, and masks that are all zero."""
+    path = tmp_path / "taps.gguf"
+    golden_taps(catalog.path("campplus_tiny"), path, seed=0, dims={"T": 60}, taps=["all"])
+    found = lint(path)
+    assert found, found.findings
+    assert found.schema == "voicedetect-baseline"
 
 
 def test_an_all_zero_mean_vector(planted: Make) -> None:

@@ -1,0 +1,119 @@
+"""When an engine's tensor is right: the gates, and the verdict on one pair of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from converters.compare import Difference, difference
+from graphtools.tensors import Array
+
+__all__ = ["Gates", "Verdict", "judge", "judge_codes"]
+
+# Squared distances of unit vectors that two float32 engines may see exchanged: latents differ by
+# up to 1e-4 of their length, and the distance by twice that.
+_NEAR_TIE = 1e-3
+# A tensor that is right up to noise has the golden's length; cosine and an absolute bound alone
+# would let a scaled tensor of small values pass.
+_LENGTH = 0.01
+
+
+@dataclass(frozen=True)
+class Gates:
+    """When a tensor is right.
+
+    Attributes:
+        cosine: at least this.
+        relative: max|d| at most this times the larger of 1 and max|golden| ...
+        noise: ... or this times the golden's own noise, where the baseline carries it.
+        absolute: max|d| at most this, in place of both.
+    """
+
+    cosine: float = 0.9999
+    relative: float = 1e-3
+    noise: float = 10.0
+    absolute: float | None = None
+
+    def bound(self, golden: Array, noise: float = 0.0) -> float:
+        """The largest max|d| that is right; integers and booleans are right when they are equal."""
+        if self.absolute is not None:
+            return self.absolute
+        if golden.dtype.kind in "iub":
+            return 0.0
+        peak = float(np.abs(golden).max(initial=0.0))
+        if not np.isfinite(peak):
+            peak = float(np.abs(golden[np.isfinite(golden)]).max(initial=0.0))
+        return max(self.relative * max(1.0, peak), self.noise * noise)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found of one pair.
+
+    Attributes:
+        bound: the largest max|d| that is right; None for codes, which are equal or not.
+        problem: why it is wrong; "" where it is right.
+        note: what is worth knowing of one that is right.
+    """
+
+    difference: Difference
+    bound: float | None
+    problem: str
+    note: str = ""
+
+
+def judge(golden: Array, ours: Array, gates: Gates, noise: float = 0.0) -> Verdict:
+    """Judge two arrays of one shape; ``noise`` is the golden's own, as max|d|."""
+    apart, bound = difference(golden, ours), gates.bound(golden, noise)
+    return Verdict(apart, bound, _problem(golden, ours, apart, bound, gates, noise))
+
+
+def _problem(
+    golden: Array, ours: Array, apart: Difference, bound: float, gates: Gates, noise: float
+) -> str:
+    if apart.max_abs == np.inf:
+        return _strange(golden, ours)
+    if not apart.max_abs <= bound:
+        return f"max|d| {apart.max_abs:.3g} above {bound:.3g}"
+    if not apart.cosine >= gates.cosine:
+        return f"cosine {apart.cosine:.6f} below {gates.cosine}"
+    if apart.max_abs <= gates.noise * noise:  # the golden's own length is no better known
+        return ""
+    if apart.length != np.inf and abs(apart.length - 1.0) > _LENGTH:
+        return f"{apart.length:.4g} times as long as the golden"
+    return ""
+
+
+def _strange(golden: Array, ours: Array) -> str:
+    """What of the two is not finite where the other is, or is another infinity."""
+    of_ours = int((~np.isfinite(ours) & (np.isfinite(golden))).sum())
+    if of_ours:
+        return f"{of_ours} {'value is' if of_ours == 1 else 'values are'} NaN or infinite"
+    of_golden = int((np.isfinite(ours) & ~np.isfinite(golden)).sum())
+    if of_golden:
+        return f"finite where {of_golden} of the golden are NaN or infinite"
+    return "not the golden's infinities"
+
+
+def judge_codes(golden: Array, ours: Array, margin: Array) -> Verdict:
+    """Judge codes ``[quantizers, frames]``.
+
+    Each is judged where those before it are the same, since a quantizer codes what the ones
+    before it left. One whose margin (how much farther the second nearest code was) is below what
+    two float32 engines differ by is a near tie and no failure.
+    """
+    wrong = golden != ours
+    judged = np.cumsum(wrong, axis=0) - wrong == 0
+    first = wrong & judged
+    ties = first & (margin.reshape(golden.shape) <= _NEAR_TIE)
+    real = first & ~ties
+    count = int(ties.sum())
+    note = f"{count} near {'tie' if count == 1 else 'ties'}" if count else ""
+    problem = ""
+    if real.any():
+        quantizer, frame = (int(i) for i in np.argwhere(real)[0])
+        many = int(real.sum())
+        problem = f"{many} {'code differs' if many == 1 else 'codes differ'}"
+        problem += f", the first of quantizer {quantizer} in frame {frame}"
+    return Verdict(difference(golden, ours), None, problem, note)
