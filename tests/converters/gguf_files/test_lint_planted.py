@@ -532,7 +532,6 @@ VALUES = [
         for kind, name in (
             ("resnet", "model.seg_1.bias"),
             ("ecapa", "fc.conv.weight"),
-            ("eres2net goldens", "fbank"),
             ("foreign", "w"),
             ("foreign", "q"),
             ("foreign", "h"),
