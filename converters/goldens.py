@@ -52,6 +52,7 @@ _STAGES = Row(
 _POOL = "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)"
 _WEIGHTS = "for each stage, its weight tensors in pull order, joined by a line feed"
 _NOISE = "for each stage, max |reference - float64 replay|, both end to end"
+_TAP_WEIGHTS = "weights that each is computed with from the others, joined by a line feed"
 _STAGE = 'stage of the recovered network that each tensor is; "" is none'
 _DIGEST_OF = "sha256 of each input's values as they were fed, little endian in C order"
 
@@ -99,6 +100,7 @@ SCHEMA = Schema(
         (
             _row("dtypes", "[string]", "element type of each as it was computed", "tensors"),
             _row("tap_stages", "[string]", _STAGE, "tensors"),
+            _row("tap_weights", "[string]", _TAP_WEIGHTS, "tensors"),
             _row("nan_counts", "[u64]", "values of each that are NaN", "tensors"),
             _row("inf_counts", "[u64]", "values of each that are infinite", "tensors"),
         ),
