@@ -212,6 +212,7 @@ def _error(error: Error) -> dict[str, Any]:
         "bound": "-" if error.bound is None else f"{error.bound:.3g}",
         "ratio": min(ratio, 1e9),
         "cosine": "-" if error.cosine is None else f"{error.cosine:.6f}",
+        "missing": error.missing,
         "problem": error.problem,
         "note": error.note,
     }

@@ -18,6 +18,7 @@ from converters.arrays import open_arrays
 from converters.baseline import baseline
 from converters.comparison import compare
 from converters.convert import convert
+from converters.golden_taps import golden_taps
 from converters.manifest import Manifest
 from converters.view import View, view
 from fixtures import catalog
@@ -185,6 +186,24 @@ class TestBaseline:
             assert data["errors"][row.name]["problem"] == row.problem
         assert data["errors"]["pooled"]["max_abs"] is None
 
+    def test_what_the_engine_lacks_is_not_the_first(
+        self, dump: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        """An engine that dumps some stages only is judged by these."""
+        arrays = open_arrays(dump[1])
+        kept = {n: arrays.read(n) for n in arrays.readers if n.startswith("layer4")}
+        np.savez(tmp_path / "some.npz", **kept)
+        done, data = shown("eres2net_tiny", tmp_path, baseline=dump[0], ours=tmp_path / "some.npz")
+        assert done.first_wrong == "layer4.0"
+        assert data["errors"]["stem"]["missing"]
+        assert not data["errors"]["layer4.0"]["missing"]
+
+    def test_goldens_by_tensor_are_shown_by_stage(self, tmp_path: Path) -> None:
+        model = catalog.path("resnet34_tiny")
+        golden_taps(model, tmp_path / "taps.gguf", seed=0, dims={"T": 100, "B": 1})
+        _, data = shown("resnet34_tiny", tmp_path, baseline=tmp_path / "taps.gguf")
+        assert {"stem", "layer1.0", "encoder_out"} <= set(data["goldens"])
+
     def test_of_another_network_is_refused(self, dump: tuple[Path, Path], tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="another network") as raised:
             shown("resnet34_tiny", tmp_path, baseline=dump[0])
@@ -248,4 +267,6 @@ class TestInTheBrowser:
         assert page.locator("#panel h2").inner_text() == "layer3.2"
         assert page.locator(".item.chosen .flag").count() == 1
         page.locator("#crumbs button").first.click()
-        assert "11 of 25 tensors differ" in page.locator("#panel").inner_text()
+        assert "10 of 25 tensors differ, 1 missing" in page.locator("#panel").inner_text()
+        pooled = page.locator('.item:has-text("pooled")').last
+        assert "? missing" in (pooled.text_content() or "")
