@@ -11,7 +11,7 @@ from typing import Literal
 
 from converters.manifest import Manifest
 
-__all__ = ["TENSOR", "Counts", "Proof", "Row", "Schema", "all_rows"]
+__all__ = ["TENSOR", "Counts", "Proof", "Row", "Schema", "all_rows", "tensor_row"]
 
 # Of `Row.names`: the value is a tensor's name as it stands.
 TENSOR = ("",)
@@ -53,6 +53,15 @@ class Row:
     optional: bool = False
     group: str = ""
     zero: bool = False
+
+
+def tensor_row(
+    key: str, meaning: str, *, group: str = "", optional: bool = False, zero: bool = False
+) -> Row:
+    """A key that names a tensor, or with ``group`` one in each of its places; the replay reads
+    what is named. Other arguments as of `Row`."""
+    type = "[string]" if group else "string"
+    return Row(key, type, meaning, "replay", "", None, TENSOR, optional, group, zero)
 
 
 @dataclass(frozen=True)

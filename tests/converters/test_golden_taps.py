@@ -356,6 +356,7 @@ class TestCommand:
             (("--random", "0", "--dim", "N=0"), "1 or more"),
             (("--random", "0", "--dim", "N=2", "--max-memory", "much"), "2G or 500M"),
             (("--random", "0", "--dim", "N=2", "--tap", "strnge"), "strange"),
+            (("--random", "0", "--arch", "campplus"), "of known networks"),
             (("--input", "x=no.npy"), "no such file"),
             (("--input", "x=strange.onnx"), ".npy"),
             (("--input", "x=x.npy", "--input", "x=x.npy"), "each name once"),
