@@ -49,6 +49,14 @@ _STAGES = Row(
     names=TENSOR,
     group="stages",
 )
+_TENSORS = Row(
+    f"{_P}.tensors",
+    "[string]",
+    "full name of each, in the file's order",
+    "source",
+    group="tensors",
+    zero=True,  # a mask may be
+)
 _POOL = "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)"
 _WEIGHTS = "for each stage, its weight tensors in pull order, joined by a line feed"
 _NOISE = "for each stage, max |reference - float64 replay|, both end to end"
@@ -94,7 +102,7 @@ SCHEMA = Schema(
         ),
         # Any tensors of any model.
         (
-            _row("tensors", "[string]", "full name of each, in the file's order", "tensors"),
+            _TENSORS,
             _row("shapes", "[string]", 'numpy shape, e.g. "1,80,298"; "" is a scalar', "tensors"),
         ),
         (
@@ -116,7 +124,6 @@ SCHEMA = Schema(
         ),
     ),
     counts=_counts,
-    weights=False,
 )
 
 _DIGEST = 8

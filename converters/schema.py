@@ -74,7 +74,6 @@ class Schema:
         optional: sets of keys; each is there as a whole or not at all.
         forbidden: how keys begin that would be taken for another model's.
         counts: numbers among the keys, as the tensors have them.
-        weights: its tensors are weights, of which none but those that a row allows is all zero.
     """
 
     name: str
@@ -82,7 +81,6 @@ class Schema:
     optional: tuple[tuple[Row, ...], ...] = ()
     forbidden: tuple[str, ...] = ()
     counts: Counts = lambda manifest: {}
-    weights: bool = True
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
