@@ -154,6 +154,28 @@ class TestUnknown:
         assert data_of(done.output)["mark"] is None
         assert "near to none" in done.notes[0]
 
+    def test_two_readings_are_said(self, edited: Make, tmp_path: Path) -> None:
+        def twice(proto: onnx.ModelProto) -> None:
+            embedding = proto.graph.output[0].name
+            proto.graph.node.append(onnx.helper.make_node("Identity", [embedding], ["again"]))
+            proto.graph.output.append(onnx.ValueInfoProto(name="again"))
+
+        done = view(edited("resnet34_tiny", twice), tmp_path / "page.html")
+        assert done.family is None
+        assert done.notes[0].startswith("The network can be read in more than one way: ResNet")
+
+    def test_more_after_the_embedding_is_marked(self, edited: Make, tmp_path: Path) -> None:
+        def normalised(proto: onnx.ModelProto) -> None:
+            embedding = proto.graph.output[0].name
+            proto.graph.node.append(onnx.helper.make_node("Softmax", [embedding], ["more"]))
+            proto.graph.output[0].name = "more"
+
+        done = view(edited("resnet34_tiny", normalised), tmp_path / "page.html")
+        assert "its embedding is not the output" in done.notes[0]
+        data = data_of(done.output)
+        (op,) = (row[1] for row in data["nodes"] if row[0] == data["mark"][0])
+        assert op == "Softmax"
+
     def test_another_form_of_file_is_named(self, edited: Make, tmp_path: Path) -> None:
         def quantised(proto: onnx.ModelProto) -> None:
             for node in proto.graph.node:
