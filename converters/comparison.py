@@ -169,10 +169,12 @@ def compare(
     gates = gates or Gates()
     pairing = pair(open_arrays(golden), open_arrays(ours), names)
     noise = _by_name(pairing, dict(_of_stages(pairing, "baseline.noise", "[f32]")))
-    lines = _of_stages(pairing, "baseline.stage_weights", "[string]")
-    weights = {stage: tuple(filter(None, line.split("\n"))) for stage, line in lines}
+    weights = _by_name(pairing, dict(_of_stages(pairing, "baseline.stage_weights", "[string]")))
+    taps = keyed(pairing.golden, "baseline.tensors", "[string]")
+    weights |= zip(taps, keyed(pairing.golden, "baseline.tap_weights", "[string]"), strict=False)
     rows = tuple(_row(pairing, name, gates, noise.get(name, 0.0)) for name in pairing.pairs)
-    result = Comparison(rows, pairing, _by_name(pairing, weights))
+    listed = {name: tuple(filter(None, line.split("\n"))) for name, line in weights.items()}
+    result = Comparison(rows, pairing, listed)
     first = result.first
     if first is None or not first.ours:
         return result

@@ -15,9 +15,9 @@ import numpy as np
 
 from converters import gguf_file, stream
 from converters.manifest import Manifest, is_utf8, require_value
-from converters.stream import Progress
 from graphtools.errors import StorageError, UnsupportedError
 from graphtools.files import replacing
+from graphtools.spans import Progress
 from graphtools.tensors import DType
 
 __all__ = ["MAX_NAME_BYTES", "emit", "emit_goldens", "proof_path"]

@@ -49,9 +49,18 @@ _STAGES = Row(
     names=TENSOR,
     group="stages",
 )
+_TENSORS = Row(
+    f"{_P}.tensors",
+    "[string]",
+    "full name of each, in the file's order",
+    "source",
+    group="tensors",
+    zero=True,  # a mask may be
+)
 _POOL = "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)"
 _WEIGHTS = "for each stage, its weight tensors in pull order, joined by a line feed"
 _NOISE = "for each stage, max |reference - float64 replay|, both end to end"
+_TAP_WEIGHTS = "weights that each is computed with from the others, joined by a line feed"
 _STAGE = 'stage of the recovered network that each tensor is; "" is none'
 _DIGEST_OF = "sha256 of each input's values as they were fed, little endian in C order"
 
@@ -93,12 +102,13 @@ SCHEMA = Schema(
         ),
         # Any tensors of any model.
         (
-            _row("tensors", "[string]", "full name of each, in the file's order", "tensors"),
+            _TENSORS,
             _row("shapes", "[string]", 'numpy shape, e.g. "1,80,298"; "" is a scalar', "tensors"),
         ),
         (
             _row("dtypes", "[string]", "element type of each as it was computed", "tensors"),
             _row("tap_stages", "[string]", _STAGE, "tensors"),
+            _row("tap_weights", "[string]", _TAP_WEIGHTS, "tensors"),
             _row("nan_counts", "[u64]", "values of each that are NaN", "tensors"),
             _row("inf_counts", "[u64]", "values of each that are infinite", "tensors"),
         ),
@@ -114,7 +124,6 @@ SCHEMA = Schema(
         ),
     ),
     counts=_counts,
-    weights=False,
 )
 
 _DIGEST = 8

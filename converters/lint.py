@@ -17,6 +17,7 @@ from converters.archs import Arch, arch_of_manifest
 from converters.archs.speaker import ARCHITECTURE as VOICEDETECT
 from converters.gguf_file import manifest_of
 from converters.gguf_header import Header
+from converters.goldens import safe_names
 from converters.lint_codes import Code, Finding
 from converters.lint_format import FORMAT_RULES
 from converters.lint_network import tensor_findings
@@ -144,8 +145,7 @@ def _against_schema(subject: Subject, arch: Arch | None, notes: list[str]) -> li
 
 
 def _may_be_zero(subject: Subject) -> set[str]:
-    if not subject.schema.weights:
-        return {tensor.name for tensor in subject.manifest.tensors}
     keys = {row.key for row in subject.schema.all_rows if row.zero}
     values = (e.value for e in subject.manifest.entries if e.key in keys)
-    return {v for value in values for v in (value if isinstance(value, tuple) else (value,))}  # type: ignore[misc]  # names
+    named = (v for value in values for v in (value if isinstance(value, tuple) else (value,)))
+    return set(safe_names(map(str, named)).values())  # as a file has them

@@ -11,7 +11,7 @@ from typing import Literal
 
 from converters.manifest import Manifest
 
-__all__ = ["TENSOR", "Counts", "Proof", "Row", "Schema", "all_rows"]
+__all__ = ["TENSOR", "Counts", "Proof", "Row", "Schema", "all_rows", "tensor_row"]
 
 # Of `Row.names`: the value is a tensor's name as it stands.
 TENSOR = ("",)
@@ -55,6 +55,15 @@ class Row:
     zero: bool = False
 
 
+def tensor_row(
+    key: str, meaning: str, *, group: str = "", optional: bool = False, zero: bool = False
+) -> Row:
+    """A key that names a tensor, or with ``group`` one in each of its places; the replay reads
+    what is named. Other arguments as of `Row`."""
+    type = "[string]" if group else "string"
+    return Row(key, type, meaning, "replay", "", None, TENSOR, optional, group, zero)
+
+
 @dataclass(frozen=True)
 class Schema:
     """What one kind of file has to hold, may hold and must not hold.
@@ -65,7 +74,6 @@ class Schema:
         optional: sets of keys; each is there as a whole or not at all.
         forbidden: how keys begin that would be taken for another model's.
         counts: numbers among the keys, as the tensors have them.
-        weights: its tensors are weights, of which none but those that a row allows is all zero.
     """
 
     name: str
@@ -73,7 +81,6 @@ class Schema:
     optional: tuple[tuple[Row, ...], ...] = ()
     forbidden: tuple[str, ...] = ()
     counts: Counts = lambda manifest: {}
-    weights: bool = True
 
     @property
     def all_rows(self) -> tuple[Row, ...]:

@@ -7,7 +7,6 @@ pages count as memory of the process.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -17,21 +16,15 @@ from typing import BinaryIO
 
 import numpy as np
 
-from graphtools.errors import NotAModelError
-from graphtools.tensors import DType, FileSpan, LazyTensor, widened
+from graphtools.spans import Progress, copy_span, read_at, write_all
+from graphtools.tensors import DType, LazyTensor, widened
 
-__all__ = ["Progress", "append", "same"]
+__all__ = ["append", "same"]
 
-# Called with the number of bytes that were written since the last call.
-Progress = Callable[[int], None]
-
-# What one system call copies, and what is held of a file while it is compared.
-_COPY = 32 << 20
+# What is held of a file while it is compared.
 _BLOCK = 1 << 20
 # Each of the three blocks that a sample compares of a tensor.
 _SAMPLE = 64 << 10
-# The two files are on different systems, or this one does not copy.
-_NOT_HERE = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 
 def append(
@@ -52,15 +45,15 @@ def append(
         for tensor in tensors:
             meant = _as_stored(tensor)
             span = meant.span()
-            _write(out, bytes(-out.tell() % alignment))
+            write_all(out, bytes(-out.tell() % alignment))
             if span is not None:
                 if span.path not in sources:
                     opened = stack.enter_context(span.path.open("rb", buffering=0))
                     sources[span.path] = opened
-                _copy(sources[span.path], out, span, meant.name, progress)
+                copy_span(sources[span.path], out, span, meant.name, progress)
             else:
-                _write(out, _bytes_of(meant), progress)
-        _write(out, bytes(-out.tell() % alignment))
+                write_all(out, _bytes_of(meant), progress)
+        write_all(out, bytes(-out.tell() % alignment))
 
 
 def same(stored: LazyTensor, wanted: LazyTensor, *, sample: bool) -> bool:
@@ -80,13 +73,13 @@ def same(stored: LazyTensor, wanted: LazyTensor, *, sample: bool) -> bool:
         if source is not None:
             length = source.length
             other = stack.enter_context(source.path.open("rb", buffering=0))
-            block = partial(_read, other, source.offset)
+            block = partial(_block_at, other, source.offset)
         else:
             data = _bytes_of(meant)
             length = len(data)
             block = partial(_copy_of, data)
         return length == place.length and all(
-            _read(file, place.offset, *at) == block(*at) for at in _blocks(length, sample)
+            _block_at(file, place.offset, *at) == block(*at) for at in _blocks(length, sample)
         )
 
 
@@ -109,60 +102,10 @@ def _bytes_of(tensor: LazyTensor) -> memoryview:
     return tensor.read().reshape(-1).view(np.uint8).data
 
 
-def _copy(
-    source: BinaryIO, out: BinaryIO, span: FileSpan, name: str, progress: Progress | None
-) -> None:
-    at, end = span.offset, span.offset + span.length
-    while at < end:
-        number = _system_copy(source.fileno(), out.fileno(), min(_COPY, end - at), at)
-        if number is None:
-            chunk = _read(source, 0, at, min(_BLOCK, end - at))
-            _write(out, chunk)
-            number = len(chunk)
-        if number == 0:
-            raise NotAModelError(
-                f"the file ends inside the tensor {name!r}",
-                file=span.path,
-                expected=f"{span.length} bytes at {span.offset}",
-                found=f"{at - span.offset} bytes",
-                todo="fetch it again",
-            )
-        at += number
-        if progress is not None:
-            progress(number)
-
-
-def _system_copy(source: int, out: int, number: int, at: int) -> int | None:
-    """Bytes that the system copied by itself; None where it cannot."""
-    if not hasattr(os, "copy_file_range"):
-        return None
-    try:
-        return os.copy_file_range(source, out, number, offset_src=at)
-    except OSError as error:
-        if error.errno in _NOT_HERE:
-            return None
-        raise
-
-
-def _write(out: BinaryIO, data: bytes | memoryview, progress: Progress | None = None) -> None:
-    view = memoryview(data)
-    while view:
-        number = out.write(view[:_COPY])
-        view = view[number:]
-        if progress is not None:
-            progress(number)
-
-
 def _copy_of(data: memoryview, at: int, number: int) -> bytes:
     """A block as bytes, which compare at memory speed; views compare one by one."""
     return bytes(data[at : at + number])
 
 
-def _read(file: BinaryIO, start: int, at: int, number: int) -> bytes:
-    """Up to ``number`` bytes after ``start + at``; fewer at the end of the file."""
-    file.seek(start + at)
-    parts = []
-    while number and (part := file.read(number)):
-        parts.append(part)
-        number -= len(part)
-    return b"".join(parts)
+def _block_at(file: BinaryIO, start: int, at: int, number: int) -> bytes:
+    return read_at(file, start + at, number)

@@ -10,6 +10,7 @@ from converters.gguf_file import is_gguf
 from converters.sources.locate import is_checkpoint
 from converters.view_goldens import Goldens, read_goldens
 from converters.view_manifest import carried, facts, manifest_of, slots
+from graphtools.boxes import Box
 from graphtools.errors import MissError, UnsupportedError, UsageError
 from graphtools.explorer import Mark, Overlays, page
 from graphtools.files import replacing, require_other
@@ -19,14 +20,11 @@ from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
 from graphtools.shapes import shapes
 
-__all__ = ["View", "view"]
+__all__ = ["Shown", "View", "shown", "view"]
 
 
 # A family is near where this share of its steps agrees; any two networks agree in a few.
 _NEAR = 0.2
-
-# Models of more bytes are not run for the shapes that inference does not know.
-_MEASURED_BYTES = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,21 @@ class View:
         }
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A model with what is known of it.
+
+    Attributes:
+        net: what was recovered; None where the network is none of the known families.
+        tree: its boxes.
+    """
+
+    graph: Graph
+    net: Recovered | None
+    tree: Box
+    overlays: Overlays
+
+
 def view(
     model: Path, output: Path, *, baseline: Path | None = None, ours: Path | None = None
 ) -> View:
@@ -77,6 +90,28 @@ def view(
         UsageError: a file does not exist; ``ours`` without a baseline.
         UnsupportedError: the model is no ONNX file; the baseline is of another network.
     """
+    require_other(output, model, *(path for path in (baseline, ours) if path is not None))
+    found = shown(model, baseline=baseline, ours=ours)
+    graph, net, overlays = found.graph, found.net, found.overlays
+    text = page(graph, found.tree, overlays, shapes(graph)).encode("utf-8", "replace")
+    with replacing(output, len(text)) as temp:
+        temp.write_bytes(text)
+    return View(
+        output=output,
+        family=net.family.title if net is not None else None,
+        nodes=len(graph.model.nodes),
+        boxes=tuple(
+            graph.model.nodes[child].op if isinstance(child, int) else child.name
+            for child in found.tree.children
+        ),
+        first_wrong=overlays.first_wrong,
+        size=len(text),
+        notes=overlays.notes,
+    )
+
+
+def shown(model: Path, *, baseline: Path | None = None, ours: Path | None = None) -> Shown:
+    """Read a model and everything that is shown of it; arguments and errors as for `view`."""
     if ours is not None and baseline is None:
         raise UsageError(
             "an engine's tensors are compared with goldens, and none are given",
@@ -88,7 +123,6 @@ def view(
             file=model,
             todo=f"give the ONNX file; `graphtools inspect {model}` shows what this one holds",
         )
-    require_other(output, model, *(path for path in (baseline, ours) if path is not None))
     graph = build(load(model))
     net, mark, notes = _recovered(graph)
     manifest = manifest_of(net, notes) if net is not None else None
@@ -104,24 +138,7 @@ def view(
         mark=mark,
         notes=tuple(notes),
     )
-    tree = hierarchy(graph, net)
-    weights = sum(4 * tensor.size for tensor in graph.model.constants.values())
-    measured = shapes(graph, measure=weights <= _MEASURED_BYTES)
-    text = page(graph, tree, overlays, measured).encode("utf-8", "replace")
-    with replacing(output, len(text)) as temp:
-        temp.write_bytes(text)
-    return View(
-        output=output,
-        family=net.family.title if net is not None else None,
-        nodes=len(graph.model.nodes),
-        boxes=tuple(
-            graph.model.nodes[child].op if isinstance(child, int) else child.name
-            for child in tree.children
-        ),
-        first_wrong=goldens.first_wrong,
-        size=len(text),
-        notes=tuple(notes),
-    )
+    return Shown(graph, net, hierarchy(graph, net), overlays)
 
 
 def _recovered(graph: Graph) -> tuple[Recovered | None, Mark | None, list[str]]:

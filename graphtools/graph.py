@@ -8,7 +8,7 @@ All functions here take linear time and none depends on the order of nodes in th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ __all__ = [
     "regions_above",
     "scalar",
     "see",
+    "upstream",
 ]
 
 # The virtual node before all graph inputs.
@@ -231,7 +232,7 @@ def canonical_order(graph: Graph) -> tuple[int, ...]:
     order: dict[int, None] = {}
     roots = [graph.producers.get(v.name) for v in graph.outputs]
     for root in (*filter(None, roots), *graph.model.nodes):
-        stack: list[tuple[Node, Iterator[str]]] = [(root, _reads(root))]
+        stack: list[tuple[Node, Iterator[str]]] = [(root, root.reads())]
         entered = {root.index}
         while stack:
             node, reads = stack[-1]
@@ -242,7 +243,7 @@ def canonical_order(graph: Graph) -> tuple[int, ...]:
                 producer = graph.producers.get(name)
                 if producer and producer.index not in order and producer.index not in entered:
                     entered.add(producer.index)
-                    stack.append((producer, _reads(producer)))
+                    stack.append((producer, producer.reads()))
                     break
             else:
                 order[node.index] = None
@@ -250,11 +251,16 @@ def canonical_order(graph: Graph) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _reads(node: Node) -> Iterator[str]:
-    yield from node.inputs
-    for value in node.attributes.values():
-        if isinstance(value, Subgraph):
-            yield from value.reads
+def upstream(graph: Graph, entries: Collection[str], exits: Iterable[str]) -> frozenset[int]:
+    """Indices of the nodes that ``exits`` need where the values of ``entries`` are given."""
+    needed: set[int] = set()
+    pending = [name for name in exits if name not in entries]
+    while pending:
+        node = graph.producers.get(pending.pop())
+        if node is not None and node.index not in needed:
+            needed.add(node.index)
+            pending += [name for name in node.reads() if name not in entries]
+    return frozenset(needed)
 
 
 def _is_weight(graph: Graph, tensor: str) -> bool:

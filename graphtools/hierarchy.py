@@ -11,7 +11,7 @@ from graphtools.graph import SHAPE_ONLY, Graph, canonical_order
 from graphtools.model import Node
 from graphtools.recover import Recovered
 
-__all__ = ["hierarchy", "scope"]
+__all__ = ["hierarchy", "namespaces", "scope"]
 
 # Fewer boxes than this are no first view; a box with this share of the nodes is the network.
 _FEW, _MOST = 5, 0.7
@@ -49,6 +49,27 @@ def hierarchy(graph: Graph, net: Recovered | None = None) -> Box:
     while len(arranged) == 1 and isinstance(arranged[0], Box) and not arranged[0].stage:
         arranged = arranged[0].children  # a box around everything says nothing
     return Box("network", "network", arranged)
+
+
+def namespaces(graph: Graph, tree: Box) -> dict[int, tuple[str, ...]]:
+    """Names of the boxes around every node, outermost first; the root has no name here.
+
+    A Constant node, which is in no box, is where everything that reads it is.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    pending: list[tuple[Box, tuple[str, ...]]] = [(tree, ())]
+    while pending:
+        box, path = pending.pop()
+        for child in box.children:
+            if isinstance(child, Box):
+                pending.append((child, (*path, child.name)))
+            else:
+                found[child] = path
+    for node in graph.model.nodes:
+        if node.index not in found:
+            readers = [r for name in filter(None, node.outputs) for r, _ in graph.consumers[name]]
+            found[node.index] = common(found[reader.index] for reader in readers)
+    return found
 
 
 def scope(node: Node) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,13 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
     scope: tuple[str, ...] = ()
+
+    def reads(self) -> Iterator[str]:
+        """The tensors that it takes: operands in slot order, then what its subgraphs take."""
+        yield from filter(None, self.inputs)
+        for value in self.attributes.values():
+            if isinstance(value, Subgraph):
+                yield from value.reads
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """An attribute of integers; ``default`` when the file leaves it out."""

@@ -18,6 +18,7 @@ from graphtools.tensors import Array, LazyTensor
 if TYPE_CHECKING:
     from graphtools.graph import Graph
     from graphtools.model import Attribute, Node, Value
+    from graphtools.parts import Part
 
 __all__ = ["Navigation", "NodeView", "TensorView"]
 
@@ -247,6 +248,21 @@ class Navigation:
         nodes = self.model.nodes
         return [NodeView(self, nodes[i]) for i in canonical_order(self) if i in inside]
 
+    def subgraph(self: Graph, a: Any, b: Any) -> Part:  # type: ignore[misc]
+        """The part of the network from ``a`` to ``b``: nodes, and a file of their own.
+
+        Args:
+            a, b: views, or what ``g[...]`` takes, or lists of them. A node as ``a`` begins where
+                data comes into it, constants and shapes apart; as ``b`` it ends at its outputs.
+
+        Raises:
+            UsageError: nothing leads from ``a`` to ``b``, one of ``a`` is not needed, or data
+                comes in from elsewhere; the message names the tensors.
+        """
+        from graphtools.parts import part
+
+        return part(self, _views(self, a), _views(self, b))
+
     def run(  # type: ignore[misc]
         self: Graph, x: Array | Mapping[str, Array], taps: str | Sequence[str] = ()
     ) -> dict[str, Array]:
@@ -304,6 +320,10 @@ def _end(graph: Graph, key: Any) -> NodeView:
 
 def _view(graph: Graph, key: Any) -> NodeView | TensorView:
     return key if isinstance(key, NodeView | TensorView) else graph[key]
+
+
+def _views(graph: Graph, keys: Any) -> list[NodeView | TensorView]:
+    return [_view(graph, key) for key in (keys if isinstance(keys, list | tuple) else [keys])]
 
 
 def _plain(value: object) -> object:

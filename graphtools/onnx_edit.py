@@ -1,6 +1,6 @@
 """Changed copies of a loaded model, as bytes for onnxruntime; the file is never touched.
 
-With `graphtools.onnx_file` the only module that imports ``onnx``.
+One of the three modules that import ``onnx``.
 """
 
 from __future__ import annotations
@@ -10,16 +10,25 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
-from graphtools.graph import Graph
-from graphtools.model import Model, Subgraph, Value
+from graphtools.graph import Graph, upstream
+from graphtools.model import Model, Value
 from graphtools.onnx_file import value_of
 from graphtools.tensors import DType, LazyTensor
 
 __all__ = [
     "SegmentRule",
     "external_tensors",
+    "extracted",
     "has_partial_windows",
     "inferred_shapes",
     "inner_tensors",
@@ -58,16 +67,14 @@ def tapped(
     shapes = shapes or {}
     outputs = [name for name in outputs if name not in {v.name for v in model.outputs}]
     halves = any(t.dtype in (DType.F16, DType.BF16) for t in model.constants.values())
-    more = onnx.ModelProto()
+    more = ModelProto()
     more.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in shapes)
-    more.graph.output.extend(
-        onnx.ValueInfoProto(name=name) for name in (*outputs, *shapes.values())
-    )
+    more.graph.output.extend(ValueInfoProto(name=name) for name in (*outputs, *shapes.values()))
     if rule is None and not halves:
         # Messages that follow one another are merged into one: nothing is copied to add outputs.
         whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
         return whole
-    proto = onnx.ModelProto()
+    proto = ModelProto()
     proto.CopyFrom(model.proto)
     proto.MergeFrom(more)
     return _runnable(model, proto, rule)
@@ -95,6 +102,33 @@ def _subgraphs(node: NodeProto) -> list[onnx.GraphProto]:
     return listed + [g for a in node.attribute for g in a.graphs]
 
 
+def extracted(
+    graph: Graph, entries: Sequence[ValueInfoProto], exits: Sequence[ValueInfoProto]
+) -> tuple[ModelProto, list[TensorProto]]:
+    """The nodes between ``entries`` and ``exits`` as a model, whose inputs are the entries and,
+    before them, what of the graph's own inputs the nodes need.
+
+    Returns the model, and the initializers that it reads but does not hold yet.
+    """
+    model = graph.model
+    own = model.proto.graph
+    needed = upstream(graph, {v.name for v in entries}, [v.name for v in exits])
+    reads = {name for index in needed for name in model.nodes[index].reads()}
+    reads -= {v.name for v in entries}
+    proto = ModelProto(ir_version=model.proto.ir_version)
+    proto.opset_import.extend(model.proto.opset_import)
+    proto.functions.extend(model.proto.functions)
+    proto.graph.name = own.name
+    # A fused node's parts come after the file's nodes; the node itself is among those.
+    proto.graph.node.extend(own.node[i] for i in sorted(needed) if i < len(own.node))
+    proto.graph.input.extend(
+        v for v in own.input if v.name in reads and v.name not in model.constants
+    )
+    proto.graph.input.extend(entries)
+    proto.graph.output.extend(exits)
+    return proto, [tensor for tensor in own.initializer if tensor.name in reads]
+
+
 def island_model(
     graph: Graph, entries: Sequence[str], exits: Sequence[str], rule: SegmentRule | None
 ) -> tuple[bytes, tuple[str, ...]]:
@@ -104,42 +138,17 @@ def island_model(
     Returns the bytes and the names of the inputs that it needs.
     """
     model = graph.model
-    needed: set[int] = set()
-    reads: set[str] = set()
-    pending = list(exits)
-    while pending:
-        name = pending.pop()
-        if name in reads:
-            continue
-        reads.add(name)
-        node = graph.producers.get(name)
-        if name not in entries and node is not None and node.index not in needed:
-            needed.add(node.index)
-            pending.extend(filter(None, node.inputs))
-            for value in node.attributes.values():
-                if isinstance(value, Subgraph):
-                    pending.extend(value.reads)
-    proto = onnx.ModelProto(ir_version=model.proto.ir_version)
-    proto.opset_import.extend(model.proto.opset_import)
-    proto.graph.name = "islands"
-    # A fused node's parts come after the file's nodes; the node itself is among those.
-    own_nodes = model.proto.graph.node
-    proto.graph.node.extend(own_nodes[i] for i in sorted(needed) if i < len(own_nodes))
-    for tensor in model.proto.graph.initializer:
-        if tensor.name in reads:  # scalars and shapes: small enough to bring along
-            values = model.constants[tensor.name].read() if tensor.external_data else None
-            proto.graph.initializer.append(
-                tensor if values is None else numpy_helper.from_array(values, tensor.name)
-            )
-    proto.graph.input.extend(
-        v for v in model.proto.graph.input if v.name in reads and v.name not in model.constants
+    proto, constants = extracted(
+        graph,
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in entries],
+        [ValueInfoProto(name=name) for name in exits],
     )
-    own = [v.name for v in proto.graph.input]
-    proto.graph.input.extend(
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in entries
-    )
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in exits)
-    return _runnable(model, proto, rule), (*own, *entries)
+    for tensor in constants:  # scalars and shapes: small enough to bring along
+        values = model.constants[tensor.name].read() if tensor.external_data else None
+        proto.graph.initializer.append(
+            tensor if values is None else numpy_helper.from_array(values, tensor.name)
+        )
+    return _runnable(model, proto, rule), tuple(v.name for v in proto.graph.input)
 
 
 def external_tensors(model: Model) -> list[LazyTensor]:
@@ -157,7 +166,7 @@ def inferred_shapes(model: Model) -> dict[str, Value]:
     """What onnx's shape inference says of the tensors between input and output: the element type
     and, where it is certain of the rank, the shape. Axes that the file has no name for are ``?``.
     """
-    light = onnx.ModelProto(ir_version=model.proto.ir_version)
+    light = ModelProto(ir_version=model.proto.ir_version)
     light.opset_import.extend(model.proto.opset_import)
     light.functions.extend(model.proto.functions)
     graph, whole = light.graph, model.proto.graph
@@ -182,7 +191,7 @@ def inferred_shapes(model: Model) -> dict[str, Value]:
     return {value.name: value_of(value) for value in found}
 
 
-def _runnable(model: Model, proto: onnx.ModelProto, rule: SegmentRule | None) -> bytes:
+def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> bytes:
     if rule is not None:
         _pin_pools(proto.graph, rule)
     for tensor in proto.graph.initializer:

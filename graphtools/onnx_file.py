@@ -1,4 +1,4 @@
-"""Path to `Model`: the only module that imports ``onnx``.
+"""Path to `Model`: one of the three modules that import ``onnx``.
 
 Weights in external files are not read until a tensor is. The checks are our own, since
 ``onnx.checker`` refuses node orders that onnxruntime runs.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from graphtools.consistency import require_consistent
 from graphtools.errors import NotAModelError, StorageError, UnsupportedError
@@ -26,7 +26,7 @@ from graphtools.model import Attribute, Model, Node, Subgraph, Value
 from graphtools.sniff import require_model_bytes
 from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
 
-__all__ = ["load", "value_of"]
+__all__ = ["declaration", "load", "tensor_of", "value_of"]
 
 _DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
@@ -93,7 +93,7 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
                 where=_readers(graph, tensor.name),
                 todo="the export is broken: make it again",
             )
-        constants[tensor.name] = _tensor(path, tensor, tensor.name)
+        constants[tensor.name] = tensor_of(path, tensor, tensor.name)
     nodes = []
     for index, node in enumerate(graph.node):
         attributes = {a.name: _attribute(path, a) for a in node.attribute}
@@ -171,6 +171,23 @@ def value_of(value: onnx.ValueInfoProto) -> Value:
     return Value(value.name, dtype, tuple(dims))
 
 
+def declaration(value: Value) -> onnx.ValueInfoProto:
+    """The declaration of a tensor, as `value_of` reads it back.
+
+    Raises:
+        UnsupportedError: its element type has no name here.
+    """
+    kind = next((number for number, dtype in _DTYPES.items() if dtype is value.dtype), None)
+    if kind is None:
+        raise UnsupportedError(
+            f"the element type of the tensor {value.name!r} is not known",
+            expected="a type that inference finds, or that onnxruntime tells",
+            todo="begin or end at another tensor",
+        )
+    axes = value.shape and [None if axis == "?" else axis for axis in value.shape]
+    return helper.make_tensor_value_info(value.name, kind, axes)
+
+
 def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     kind = attribute.type
     if kind == AttributeProto.INT:
@@ -186,7 +203,7 @@ def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     if kind == AttributeProto.STRINGS:
         return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
     if kind == AttributeProto.TENSOR:
-        return _tensor(path, attribute.t, attribute.t.name)
+        return tensor_of(path, attribute.t, attribute.t.name)
     if kind == AttributeProto.GRAPH:
         return Subgraph(_reads_outside(attribute.g))
     return None
@@ -254,7 +271,12 @@ class _InProto:
         return iter(())
 
 
-def _tensor(path: Path, proto: TensorProto, name: str) -> LazyTensor:
+def tensor_of(path: Path, proto: TensorProto, name: str) -> LazyTensor:
+    """A tensor of the file at ``path``, unread.
+
+    Raises:
+        NotAModelError: its shape is none, or its bytes in another file are not there.
+    """
     dtype = _DTYPES.get(proto.data_type, DType.OTHER)
     shape = tuple(proto.dims)
     if any(d < 0 for d in shape):

@@ -8,9 +8,21 @@ from functools import cached_property
 from graphtools.errors import UnsupportedError
 from graphtools.model import Model
 from graphtools.onnx_edit import SegmentRule, external_tensors, own_tensors, tapped
-from graphtools.tensors import Array
+from graphtools.tensors import Array, DType
 
-__all__ = ["Runner", "runtime_version"]
+__all__ = ["Runner", "dtype_of", "runtime_version"]
+
+# onnxruntime's names of element types that differ from ours.
+_TYPES = {
+    "float": DType.F32,
+    "float16": DType.F16,
+    "bfloat16": DType.BF16,
+    "double": DType.F64,
+    "bool": DType.BOOL,
+    "string": DType.STRING,
+    **{f"int{n}": DType[f"I{n}"] for n in (8, 16, 32, 64)},
+    **{f"uint{n}": DType[f"U{n}"] for n in (8, 16, 32, 64)},
+}
 
 
 def runtime_version() -> str:
@@ -18,6 +30,14 @@ def runtime_version() -> str:
     import onnxruntime
 
     return str(onnxruntime.__version__)
+
+
+def dtype_of(type: str) -> DType:
+    """The element type of what onnxruntime calls ``tensor(float)``; `DType.OTHER` of what is no
+    tensor, or of no type that is known here."""
+    if not type.startswith("tensor("):
+        return DType.OTHER
+    return _TYPES.get(type.removeprefix("tensor(").removesuffix(")"), DType.OTHER)
 
 
 class Runner:

@@ -53,9 +53,14 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.fixture
+def workplace(made: Path, tmp_path: Path) -> Path:
+    """A folder that has what the documentation's commands name, for one page alone."""
+    return Path(shutil.copytree(made, tmp_path / "work"))
+
+
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that has what the documentation's commands name."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from safetensors.numpy import save_file
 
     from fixtures import checkpoints

@@ -9,7 +9,7 @@ from converters.archs.arch import Arch
 from converters.archs.building import BN_PARTS, Builder
 from converters.manifest import Manifest
 from converters.network import Network, axis, pull
-from converters.schema import TENSOR, Row
+from converters.schema import Row, tensor_row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, campplus
 from graphtools.match import Role
@@ -28,22 +28,9 @@ _NORM = tuple(f".{part}" for part in BN_PARTS.values())
 
 _ROWS = (
     *speaker.rows("campplus"),
-    Row(
-        f"{_P}.conv_weight",
-        "[string]",
-        "convolutions in pull order",
-        "replay",
-        names=TENSOR,
-        group="convs",
-    ),
-    Row(
-        f"{_P}.conv_bias",
-        "[string]",
-        'their biases; "" where there is none',
-        "replay",
-        names=TENSOR,
-        optional=True,
-        group="convs",
+    tensor_row(f"{_P}.conv_weight", "convolutions in pull order", group="convs"),
+    tensor_row(
+        f"{_P}.conv_bias", 'their biases; "" where there is none', optional=True, group="convs"
     ),
     Row(
         f"{_P}.bn_prefix",
@@ -52,10 +39,8 @@ _ROWS = (
         "replay",
         names=_NORM,
     ),
-    Row(
-        f"{_P}.emb_bn_mean", "string", "running mean of the last batch norm", "replay", names=TENSOR
-    ),
-    Row(f"{_P}.emb_bn_var", "string", "its running variance", "replay", names=TENSOR),
+    tensor_row(f"{_P}.emb_bn_mean", "running mean of the last batch norm"),
+    tensor_row(f"{_P}.emb_bn_var", "its running variance"),
     Row(f"{_P}.bn_eps", "f32", "epsilon of every batch norm", "source"),
 )
 

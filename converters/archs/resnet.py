@@ -7,7 +7,7 @@ from converters.archs.arch import Arch
 from converters.archs.building import Builder
 from converters.manifest import Manifest
 from converters.network import Network, axis, pull
-from converters.schema import TENSOR, Row
+from converters.schema import Row, tensor_row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, resnet
 from graphtools.match import Role
@@ -20,55 +20,26 @@ _STRIDES = (1, 2)
 
 _ROWS = (
     *speaker.rows("wespeaker_resnet34"),
-    Row(f"{_P}.stem_weight", "string", "3x3 stem convolution", "replay", names=TENSOR),
-    Row(f"{_P}.stem_bias", "string", "its bias, batch norm folded in", "replay", names=TENSOR),
-    Row(
-        f"{_P}.conv1_weight",
-        "[string]",
-        "first 3x3 convolution of each block",
-        "replay",
-        names=TENSOR,
-        group="blocks",
-    ),
-    Row(f"{_P}.conv1_bias", "[string]", "its biases", "replay", names=TENSOR, group="blocks"),
-    Row(
-        f"{_P}.conv2_weight",
-        "[string]",
-        "second 3x3 convolution of each block",
-        "replay",
-        names=TENSOR,
-        group="blocks",
-    ),
-    Row(f"{_P}.conv2_bias", "[string]", "its biases", "replay", names=TENSOR, group="blocks"),
-    Row(
+    tensor_row(f"{_P}.stem_weight", "3x3 stem convolution"),
+    tensor_row(f"{_P}.stem_bias", "its bias, batch norm folded in"),
+    tensor_row(f"{_P}.conv1_weight", "first 3x3 convolution of each block", group="blocks"),
+    tensor_row(f"{_P}.conv1_bias", "its biases", group="blocks"),
+    tensor_row(f"{_P}.conv2_weight", "second 3x3 convolution of each block", group="blocks"),
+    tensor_row(f"{_P}.conv2_bias", "its biases", group="blocks"),
+    tensor_row(
         f"{_P}.down_weight",
-        "[string]",
         '1x1 shortcut of each block; "" is identity',
-        "replay",
-        names=TENSOR,
         optional=True,
         group="blocks",
     ),
-    Row(
-        f"{_P}.down_bias",
-        "[string]",
-        'its biases; "" where there is none',
-        "replay",
-        names=TENSOR,
-        optional=True,
-        group="blocks",
+    tensor_row(
+        f"{_P}.down_bias", 'its biases; "" where there is none', optional=True, group="blocks"
     ),
     Row(f"{_P}.stride", "[i32]", "stride of each block, on both axes", "replay", group="blocks"),
-    Row(f"{_P}.seg_weight", "string", "embedding layer [out, in]", "replay", names=TENSOR),
-    Row(f"{_P}.seg_bias", "string", "its bias", "replay", names=TENSOR),
-    Row(
-        f"{_P}.mean_vec",
-        "string",
-        'subtracted from the embedding; "" if none',
-        "replay",
-        names=TENSOR,
-        optional=True,
-        zero=True,
+    tensor_row(f"{_P}.seg_weight", "embedding layer [out, in]"),
+    tensor_row(f"{_P}.seg_bias", "its bias"),
+    tensor_row(
+        f"{_P}.mean_vec", 'subtracted from the embedding; "" if none', optional=True, zero=True
     ),
     Row(f"{_P}.var_eps", "f32", "added to the variance in the pooling", "measured"),
 )

@@ -24,6 +24,7 @@ _COMMANDS = {
     "inspect": "Show what a model or a manifest GGUF holds.",
     "view": "Show a model as a page: boxes to unfold, weights, goldens, errors.",
     "shell": "Python with a model's graph, network and manifest at hand.",
+    "export": "Write the graph for other programs and viewers.",
     "convert": "Write a proven manifest GGUF of a model.",
     "baseline": "Write golden intermediates of a clip, or any tensors of any ONNX.",
     "replay": "Compute the outputs of a manifest GGUF alone.",

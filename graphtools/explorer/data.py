@@ -16,7 +16,7 @@ from graphtools.model import Attribute, Node, Subgraph, Value
 from graphtools.shapes import shapes as shapes_of
 from graphtools.tensors import DType, LazyTensor
 
-__all__ = ["figure", "page_data", "shape_text"]
+__all__ = ["attribute_text", "figure", "page_data", "shape_text"]
 
 # Constants of so few elements are shown as their values.
 _SHOWN_VALUES = 8
@@ -109,7 +109,7 @@ def _node(node: Node, tensors: _Tensors, overlays: Overlays) -> list[Any]:
     attributes: list[str] = []
     reads: dict[str, None] = {}
     for name, value in node.attributes.items():
-        attributes += [name, _attribute(value)]
+        attributes += [name, attribute_text(value)]
         if isinstance(value, Subgraph):
             reads |= dict.fromkeys(n for n in value.reads if n in tensors.graph.consumers)
     return [
@@ -124,7 +124,8 @@ def _node(node: Node, tensors: _Tensors, overlays: Overlays) -> list[Any]:
     ]
 
 
-def _attribute(value: Attribute) -> str:
+def attribute_text(value: Attribute) -> str:
+    """An attribute for people: numbers of six digits, long lists cut."""
     if isinstance(value, LazyTensor):
         return f"tensor {value.dtype.label} {shape_text(value.shape)}"
     if isinstance(value, Subgraph):
@@ -212,6 +213,7 @@ def _error(error: Error) -> dict[str, Any]:
         "bound": "-" if error.bound is None else f"{error.bound:.3g}",
         "ratio": min(ratio, 1e9),
         "cosine": "-" if error.cosine is None else f"{error.cosine:.6f}",
+        "missing": error.missing,
         "problem": error.problem,
         "note": error.note,
     }

@@ -18,6 +18,7 @@ from converters.arrays import open_arrays
 from converters.baseline import baseline
 from converters.comparison import compare
 from converters.convert import convert
+from converters.golden_taps import golden_taps
 from converters.manifest import Manifest
 from converters.view import View, view
 from fixtures import catalog
@@ -153,6 +154,28 @@ class TestUnknown:
         assert data_of(done.output)["mark"] is None
         assert "near to none" in done.notes[0]
 
+    def test_two_readings_are_said(self, edited: Make, tmp_path: Path) -> None:
+        def twice(proto: onnx.ModelProto) -> None:
+            embedding = proto.graph.output[0].name
+            proto.graph.node.append(onnx.helper.make_node("Identity", [embedding], ["again"]))
+            proto.graph.output.append(onnx.ValueInfoProto(name="again"))
+
+        done = view(edited("resnet34_tiny", twice), tmp_path / "page.html")
+        assert done.family is None
+        assert done.notes[0].startswith("The network can be read in more than one way: ResNet")
+
+    def test_more_after_the_embedding_is_marked(self, edited: Make, tmp_path: Path) -> None:
+        def normalised(proto: onnx.ModelProto) -> None:
+            embedding = proto.graph.output[0].name
+            proto.graph.node.append(onnx.helper.make_node("Softmax", [embedding], ["more"]))
+            proto.graph.output[0].name = "more"
+
+        done = view(edited("resnet34_tiny", normalised), tmp_path / "page.html")
+        assert "its embedding is not the output" in done.notes[0]
+        data = data_of(done.output)
+        (op,) = (row[1] for row in data["nodes"] if row[0] == data["mark"][0])
+        assert op == "Softmax"
+
     def test_another_form_of_file_is_named(self, edited: Make, tmp_path: Path) -> None:
         def quantised(proto: onnx.ModelProto) -> None:
             for node in proto.graph.node:
@@ -184,6 +207,24 @@ class TestBaseline:
         for row in compared.rows:
             assert data["errors"][row.name]["problem"] == row.problem
         assert data["errors"]["pooled"]["max_abs"] is None
+
+    def test_what_the_engine_lacks_is_not_the_first(
+        self, dump: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        """An engine that dumps some stages only is judged by these."""
+        arrays = open_arrays(dump[1])
+        kept = {n: arrays.read(n) for n in arrays.readers if n.startswith("layer4")}
+        np.savez(tmp_path / "some.npz", **kept)
+        done, data = shown("eres2net_tiny", tmp_path, baseline=dump[0], ours=tmp_path / "some.npz")
+        assert done.first_wrong == "layer4.0"
+        assert data["errors"]["stem"]["missing"]
+        assert not data["errors"]["layer4.0"]["missing"]
+
+    def test_goldens_by_tensor_are_shown_by_stage(self, tmp_path: Path) -> None:
+        model = catalog.path("resnet34_tiny")
+        golden_taps(model, tmp_path / "taps.gguf", seed=0, dims={"T": 100, "B": 1})
+        _, data = shown("resnet34_tiny", tmp_path, baseline=tmp_path / "taps.gguf")
+        assert {"stem", "layer1.0", "encoder_out"} <= set(data["goldens"])
 
     def test_of_another_network_is_refused(self, dump: tuple[Path, Path], tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="another network") as raised:
@@ -248,4 +289,6 @@ class TestInTheBrowser:
         assert page.locator("#panel h2").inner_text() == "layer3.2"
         assert page.locator(".item.chosen .flag").count() == 1
         page.locator("#crumbs button").first.click()
-        assert "11 of 25 tensors differ" in page.locator("#panel").inner_text()
+        assert "10 of 25 tensors differ, 1 missing" in page.locator("#panel").inner_text()
+        pooled = page.locator('.item:has-text("pooled")').last
+        assert "? missing" in (pooled.text_content() or "")

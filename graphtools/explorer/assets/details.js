@@ -71,8 +71,8 @@ function errorPart(model, stage) {
     "Against the golden",
     h(
       "p",
-      { class: `note ${error.problem ? "bad" : ""}` },
-      error.problem ? `✗ ${error.problem}` : `✓ right ${error.note}`,
+      { class: `note ${toneOf(error)}` },
+      `${markOf(error)} ${error.problem || "right"} ${error.note}`,
     ),
     rows([
       ["max|d|", error.max_abs_text],

@@ -10,16 +10,26 @@ function svg(tag, attributes, text) {
   return element;
 }
 
+// What a comparison says, as a mark and a number: colour is never alone.
 function badgeOf(model, item) {
   if (item.type !== "box" || !item.compared) return null;
   const error = item.stage ? model.data.errors[item.stage] : null;
   if (error) {
-    const value = error.max_abs === null ? "missing" : error.max_abs_text;
-    return { text: `${error.problem ? "✗" : "✓"} ${value}`, good: !error.problem };
+    const value = error.missing ? "missing" : error.max_abs === null ? "shape" : error.max_abs_text;
+    return { text: `${markOf(error)} ${value}`, tone: toneOf(error) };
   }
-  return item.wrong
-    ? { text: `✗ ${item.wrong} of ${item.compared}`, good: false }
-    : { text: `✓ ${item.compared}`, good: true };
+  if (item.wrong) return { text: `✗ ${item.wrong} of ${item.compared}`, tone: "bad" };
+  if (item.missing)
+    return { text: `? ${item.missing} of ${item.compared} missing`, tone: "unknown" };
+  return { text: `✓ ${item.compared}`, tone: "good" };
+}
+
+function markOf(error) {
+  return error.missing ? "?" : error.problem ? "✗" : "✓";
+}
+
+function toneOf(error) {
+  return error.missing ? "unknown" : error.problem ? "bad" : "good";
 }
 
 // Draws everything that is visible; places: Map id -> absolute {x, y, w, h}.
@@ -156,7 +166,7 @@ function drawText(model, item, group, w, h, open, badge) {
       svg(
         "text",
         {
-          class: `badge ${badge.good ? "good" : "bad"}`,
+          class: `badge ${badge.tone}`,
           x: w - right,
           y: baseline,
           "text-anchor": "end",

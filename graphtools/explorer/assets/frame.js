@@ -20,6 +20,7 @@ function fillPage(model) {
       near: "✓ near the bound",
       wrong: "✗ differs",
       far: "✗ ten times the bound",
+      absent: "? missing",
     };
     legend.push(
       ...Object.entries(scale).map(([kind, name]) =>

@@ -179,25 +179,27 @@ function connect(model) {
 }
 
 // What a comparison says of a box: its own stage, else the worst inside.
-const WORST = ["", "right", "near", "absent", "wrong", "far"];
+const WORST = ["", "right", "near", "absent", "wrong", "far"]; // absent: the engine lacks it
 function judge(model, box) {
   const error = box.stage ? model.data.errors[box.stage] : undefined;
   box.verdict = error ? verdict(error) : "";
-  box.wrong = error && error.problem ? 1 : 0;
   box.compared = error ? 1 : 0;
+  box.missing = error && error.missing ? 1 : 0;
+  box.wrong = error && error.problem && !error.missing ? 1 : 0;
   for (const child of box.children) {
     if (child.type !== "box") continue;
     judge(model, child);
     box.wrong += child.wrong;
+    box.missing += child.missing;
     box.compared += child.compared;
     if (WORST.indexOf(child.verdict) > WORST.indexOf(box.verdict)) box.verdict = child.verdict;
   }
 }
 
 function verdict(error) {
-  if (error.max_abs === null) return "absent";
+  if (error.missing) return "absent";
   if (!error.problem) return error.ratio > 0.1 ? "near" : "right";
-  return error.ratio > 10 ? "far" : "wrong";
+  return error.max_abs === null || error.ratio > 10 ? "far" : "wrong";
 }
 
 // --- names ---------------------------------------------------------------------------------

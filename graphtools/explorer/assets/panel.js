@@ -118,15 +118,18 @@ function fact([name, value, origin, meaning]) {
 function comparison(model, go) {
   const names = Object.keys(model.data.errors);
   if (!names.length) return null;
-  const wrong = names.filter((name) => model.data.errors[name].problem).length;
+  const { errors } = model.data;
+  const missing = names.filter((name) => errors[name].missing).length;
+  const wrong = names.filter((name) => errors[name].problem).length - missing;
+  const lacking = missing ? `, ${missing} missing` : "";
   return section(
     "Comparison",
     h(
       "p",
       { class: wrong ? "bad" : "good" },
       wrong
-        ? `✗ ${wrong} of ${names.length} tensors differ`
-        : `✓ all ${names.length} tensors are right`,
+        ? `✗ ${wrong} of ${names.length} tensors differ${lacking}`
+        : `✓ ${names.length - missing} of ${names.length} tensors are right${lacking}`,
     ),
     h(
       "table",
@@ -137,15 +140,15 @@ function comparison(model, go) {
         ["tensor", "max|d|", "bound", ""].map((t) => h("th", {}, t)),
       ),
       names.map((name) => {
-        const error = model.data.errors[name],
-          box = model.stages.get(name);
+        const error = errors[name];
+        const box = model.stages.get(name);
         return h(
           "tr",
           { title: error.problem || error.note },
           h("td", {}, box ? link(box, name, go) : name),
           h("td", { class: "num" }, error.max_abs_text),
           h("td", { class: "num" }, error.bound),
-          h("td", { class: error.problem ? "bad" : "good" }, error.problem ? "✗" : "✓"),
+          h("td", { class: toneOf(error) }, markOf(error)),
         );
       }),
     ),

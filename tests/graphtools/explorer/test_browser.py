@@ -355,6 +355,17 @@ class TestComparison:
             assert mark[0] == ("\u2717" if classes & {"wrong", "far"} else "\u2713"), mark
         assert "\u2717 5 of 6" in box(page, "layer3").text_content()
 
+    def test_what_is_missing_is_told_from_what_is_wrong(self, show: Show) -> None:
+        missing = Error(None, None, None, "ours has no such tensor", missing=True)
+        shape = Error(None, 0.1, None, "shape [2] where [3] should be")
+        errors = {"stem": missing, "layer1.0": missing, "layer1.1": Error(0.0, 0.1, 1.0, "")}
+        overlays = Overlays(errors={**errors, "layer2.0": shape, "pooled": shape})
+        page = family(show, "resnet34_tiny", overlays, "#open=")
+        marks = {"stem": "? missing", "layer1": "? 1 of 2 missing", "layer2": "\u2717 1 of 1"}
+        for name, mark in {**marks, "pooled": "\u2717 shape"}.items():
+            assert mark in box(page, name).text_content()
+        assert "2 of 5 tensors differ, 2 missing" in page.locator("#panel").inner_text()
+
     def test_the_table_leads_to_the_stages(self, show: Show) -> None:
         page = family(show, "resnet34_tiny", self.overlays(), fragment="#open=")
         page.locator("#comparison button", has_text="layer4.0").click()
