@@ -95,10 +95,17 @@ def model_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _asserted(arch: str | None, named: list[str]) -> str | None:
-    from converters.archs import arch_named
+    from converters.archs import ARCHS
     from graphtools.errors import UsageError
 
+    names = [known.name for known in ARCHS]
     asserted = list(dict.fromkeys([*named, *([arch] if arch else [])]))
     if len(asserted) > 1:
         raise UsageError("more than one architecture is asserted", found=", ".join(asserted))
-    return arch_named(asserted[0]).name if asserted else None
+    if asserted and asserted[0] not in names:
+        raise UsageError(
+            f"unknown architecture {asserted[0]!r}",
+            expected=", ".join(names),
+            todo="leave --arch out to have the network recognised",
+        )
+    return asserted[0] if asserted else None
