@@ -214,7 +214,7 @@ class Code(Enum):
     ALL_ZERO = (
         "V302",
         "all zero",
-        "A weight holds zeros alone: it was never filled. A `mean_vec` may be zero, and what was tapped.",
+        "A weight holds zeros alone: it was never filled. A `mean_vec` may be zero, and a tap.",
         "check that the weights were loaded before the model was exported",
     )
 
