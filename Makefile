@@ -9,7 +9,7 @@ demo: .venv-demo/installed  ## install the light package, run the main job end t
 test: .venv-test/installed  ## install the test extra, run every check and test
 	PATH="$(CURDIR)/.venv-test/bin:$$PATH" sh tests/check.sh
 
-.venv-demo/installed: pyproject.toml $(shell find graphtools converters -name '*.py')
+.venv-demo/installed: pyproject.toml $(shell find graphtools converters -type f -not -name '*.pyc')
 	$(PYTHON) -m venv .venv-demo
 	.venv-demo/bin/python -m pip install --quiet --upgrade pip
 	.venv-demo/bin/python -m pip install --quiet --force-reinstall --no-deps .

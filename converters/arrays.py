@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrays", "open_arrays"]
 
 _SUFFIXES = (".npy", ".bin")
+_INTEGERS = {t.label: t.numpy for t in DType if t.numpy and np.dtype(t.numpy).kind in "iub"}
 # What numpy, zipfile and zlib raise on files that were cut, changed or encrypted.
 _DAMAGED = (
     *(ValueError, EOFError, OSError, MemoryError, RuntimeError),
@@ -170,7 +171,8 @@ def _raw(file: Path) -> Array:
 
 
 def _of_gguf(path: Path) -> Arrays:
-    """A baseline's tensors under their full names and shapes; quantised ones dequantised."""
+    """A baseline's tensors under their full names, with the shapes and integer types that they
+    had; quantised ones dequantised."""
     manifest = gguf_file.read(path)
     readers: dict[str, Callable[[], Array]] = {}
     reader = cache(partial(_gguf_reader, path))
@@ -182,15 +184,20 @@ def _of_gguf(path: Path) -> Arrays:
     if "baseline.tensors" in manifest.by_key and "baseline.shapes" in manifest.by_key:
         full = manifest.get("baseline.tensors", "[string]")
         shapes = manifest.get("baseline.shapes", "[string]")
-        if len(full) == len(shapes) == len(readers):
-            listed = zip(full, shapes, readers.values(), strict=True)
-            readers = {name: _shaped(read, shape) for name, shape, read in listed}
+        types = [""] * len(full)
+        if "baseline.dtypes" in manifest.by_key:
+            types = manifest.get("baseline.dtypes", "[string]")
+        if len(full) == len(shapes) == len(types) == len(readers):
+            listed = zip(full, readers.values(), shapes, types, strict=True)
+            readers = {name: partial(_restored, *how) for name, *how in listed}
     return Arrays(path, readers, manifest)
 
 
-def _shaped(read: Callable[[], Array], shape: str) -> Callable[[], Array]:
-    wanted = tuple(int(d) for d in shape.split(",")) if shape else ()
-    return lambda: read().reshape(wanted)
+def _restored(read: Callable[[], Array], shape: str, type: str) -> Array:
+    """As it was computed: GGUF holds up to four axes, and integers as float32."""
+    values = read().reshape(tuple(int(d) for d in shape.split(",")) if shape else ())
+    whole = _INTEGERS.get(type)
+    return values if whole is None else values.astype(whole)
 
 
 def _gguf_reader(path: Path) -> GGUFReader:

@@ -17,7 +17,7 @@ from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
 from converters.emit import emit_goldens
 from converters.frontend import log_mel, mean_subtracted
-from converters.goldens import ARCHITECTURE, ROWS, file_sha256
+from converters.goldens import ARCHITECTURE, SCHEMA, file_sha256
 from converters.manifest import Entry, Manifest
 from converters.reference import explained, reference_for
 from converters.replay import Replay
@@ -165,7 +165,7 @@ def baseline(
         "noise": tuple(float(np.float32(v)) for v in noise.values()),
         **_fbank_or_head(replay, outputs),
     }
-    types = {row.key: row.type for row in ROWS}
+    types = {row.key: row.type for row in SCHEMA.all_rows}
     entries = tuple(
         Entry(f"{_P}.{key}", types[f"{_P}.{key}"], _stored(value), "baseline run")
         for key, value in keys.items()

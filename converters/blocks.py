@@ -28,8 +28,13 @@ class Block:
 
     @property
     def wrong(self) -> int:
-        """How many rows are wrong or missing."""
-        return sum(bool(row.problem) for row in self.rows)
+        """How many rows are wrong."""
+        return sum(bool(row.problem and row.ours) for row in self.rows)
+
+    @property
+    def missing(self) -> int:
+        """How many the engine has no tensor for."""
+        return sum(not row.ours for row in self.rows)
 
     @property
     def excess(self) -> float | None:
@@ -48,6 +53,7 @@ class Block:
             "name": self.name,
             "tensors": len(self.rows),
             "wrong": self.wrong,
+            "missing": self.missing,
             "excess": self.excess,
             "cosine": self.cosine,
         }
@@ -116,7 +122,13 @@ def _split(group: _Group) -> list[_Group]:
         for path, row in group.members:
             parts.setdefault(path[:depth], []).append((path, row))
         if len(parts) > 1 or depth >= deepest:
-            return [_Group("".join(key), tuple(value), depth) for key, value in parts.items()]
+            return [_grouped(key, value, depth) for key, value in parts.items()]
+
+
+def _grouped(key: _Path, members: list[tuple[_Path, Row]], depth: int) -> _Group:
+    """A group by what its names share; one of a single row by its whole name."""
+    paths = {path for path, _ in members}
+    return _Group("".join(paths.pop() if len(paths) == 1 else key), tuple(members), depth)
 
 
 def _merged(groups: Iterable[_Group], most: int) -> list[_Group]:
@@ -130,4 +142,10 @@ def _joined(groups: list[_Group]) -> _Group:
     if len(groups) == 1:
         return groups[0]
     members = tuple(member for group in groups for member in group.members)
-    return _Group(f"{groups[0].name} .. {groups[-1].name}", members, -1)
+    first, last = groups[0].name, groups[-1].name
+    shared = 0  # "layers.0 .. 1": what both begin with is said once
+    for i, (a, b) in enumerate(zip(first, last, strict=False)):
+        if a != b:
+            break
+        shared = i + 1 if a in "/." else shared
+    return _Group(f"{first} .. {last[shared:]}", members, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -54,6 +55,19 @@ class Row:
             return largest / self.bound
         return float("inf") if largest else 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; without the numbers where the shapes do not fit."""
+        return {
+            "name": self.name,
+            "ours": self.ours,
+            "stage": self.stage,
+            "shape": list(self.shape),
+            "bound": self.bound,
+            "problem": self.problem,
+            "note": self.note,
+            **({} if self.difference is None else asdict(self.difference)),
+        }
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -100,6 +114,11 @@ class Comparison:
         """The rows by block of the network, in execution order."""
         return blocks(self.rows, self.first)
 
+    def place(self, row: Row) -> tuple[int, Block]:
+        """Where a row stands in execution order, from 0, and the block that it is in."""
+        at = next(i for i, other in enumerate(self.rows) if other is row)
+        return at, next(b for b in self.blocks if any(other is row for other in b.rows))
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -112,8 +131,18 @@ class Comparison:
             "missing": [row.name for row in self.missing],
             "extra": list(self.extra),
             "blocks": [block.to_json() for block in self.blocks],
-            "rows": [_plain(row) for row in self.rows],
+            "rows": [row.to_json() for row in self.rows],
         }
+
+    def __repr__(self) -> str:
+        right = len(self.rows) - len(self.failures)
+        first = "" if self.first is None else f"; first wrong: {self.first.name}"
+        return f"<Comparison: {right} of {len(self.rows)} tensors are right{first}>"
+
+    def _repr_html_(self) -> str:
+        from converters.comparison_html import fragment
+
+        return fragment(self)
 
 
 def compare(
@@ -140,14 +169,16 @@ def compare(
     gates = gates or Gates()
     pairing = pair(open_arrays(golden), open_arrays(ours), names)
     noise = _by_name(pairing, dict(_of_stages(pairing, "baseline.noise", "[f32]")))
-    lines = _of_stages(pairing, "baseline.stage_weights", "[string]")
-    weights = {stage: tuple(filter(None, line.split("\n"))) for stage, line in lines}
+    weights = _by_name(pairing, dict(_of_stages(pairing, "baseline.stage_weights", "[string]")))
+    taps = keyed(pairing.golden, "baseline.tensors", "[string]")
+    weights |= zip(taps, keyed(pairing.golden, "baseline.tap_weights", "[string]"), strict=False)
     rows = tuple(_row(pairing, name, gates, noise.get(name, 0.0)) for name in pairing.pairs)
-    result = Comparison(rows, pairing, _by_name(pairing, weights))
+    listed = {name: tuple(filter(None, line.split("\n"))) for name, line in weights.items()}
+    result = Comparison(rows, pairing, listed)
     first = result.first
     if first is None or not first.ours:
         return result
-    found = _hints(pairing, first, gates, noise.get(first.name, 0.0))
+    found = _hints(result, first, gates, noise.get(first.name, 0.0))
     return Comparison(rows, pairing, result.weights, found)
 
 
@@ -189,26 +220,16 @@ def _margin(pairing: Pairing, name: str, golden: Array) -> Array | None:
     return pairing.golden.read(margin)
 
 
-def _hints(pairing: Pairing, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:
-    """What makes the first wrong tensor right; the goldens nearest to it come first."""
-    golden, ours = pairing.read(row.name)
+def _hints(found: Comparison, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:
+    """What makes the first wrong tensor right; of other goldens, the nearest ones that could be
+    it come first."""
+    golden, ours = found.pairing.read(row.name)
     exact = row.bound is None or (golden.dtype.kind in "iub" and gates.absolute is None)
     gates = replace(gates, absolute=0.0) if exact else gates
-    order = list(pairing.pairs)
-    at = order.index(row.name)
-    nearest = sorted((i for i in range(len(order)) if i != at), key=lambda i: abs(i - at))
-    others = {(order[i], i - at): partial(pairing.golden.read, order[i]) for i in nearest}
-    return hints(Trial(golden, ours, gates, noise), others)
-
-
-def _plain(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "ours": row.ours,
-        "stage": row.stage,
-        "shape": list(row.shape),
-        "bound": row.bound,
-        "problem": row.problem,
-        "note": row.note,
-        **({} if row.difference is None else asdict(row.difference)),
+    at, _ = found.place(row)
+    alike = [i for i, r in enumerate(found.rows) if i != at and math.prod(r.shape) == ours.size]
+    others = {
+        (found.rows[i].name, i - at): partial(found.pairing.golden.read, found.rows[i].name)
+        for i in sorted(alike, key=lambda i: abs(i - at))
     }
+    return hints(Trial(golden, ours, gates, noise), others)

@@ -57,30 +57,32 @@ def printable(text: str) -> str:
 
 
 def _title(found: Comparison) -> list[str]:
-    every, wrong = len(found.rows), len(found.failures)
-    if not wrong:
-        right = f"all {every} tensors are right" if every > 1 else "the tensor is right"
-        return [f"{right}, but ours has others" if found.extra else right]
-    return [f"{every - wrong} of {every} tensors are right, {wrong} are not"]
+    every, missing = len(found.rows), len(found.missing)
+    right, wrong = every - len(found.failures), len(found.failures) - missing
+    if right == every:
+        said = f"all {every} tensors are right" if every > 1 else "the tensor is right"
+        return [f"{said}, but ours has others" if found.extra else said]
+    parts = [(f"{wrong} wrong", wrong), (f"{missing} missing", missing)]
+    return [", ".join([f"{right} of {every} tensors are right", *(s for s, n in parts if n)])]
 
 
 def _first(found: Comparison, width: int) -> list[str]:
     row = found.first
     if row is None or not row.ours:
         return []
-    place = [r.name for r in found.rows].index(row.name) + 1
-    block = next(b.name for b in found.blocks if any(r is row for r in b.rows))
+    place, block = found.place(row)
     lines = [f"first wrong: {printable(row.name)}"]
     if row.stage and row.stage != row.name:
         lines.append(f"  the stage {printable(row.stage)}")
-    lines.append(f"  number {place} in execution order, in block {printable(block)}")
+    lines.append(f"  number {place + 1} in execution order, in block {printable(block.name)}")
     lines.append(f"  shape {list(row.shape)}: {row.problem}")
     apart = row.difference
     if apart is not None and row.bound is not None:
-        lines.append(
-            f"  max|d| at {list(apart.at)}, mean|d| {apart.mean_abs:.3g}, relative "
-            f"{apart.relative:.3g}, cosine {apart.cosine:.6f}, SNR {apart.snr_db:.1f} dB"
-        )
+        lines += [
+            f"  max|d| {apart.max_abs:.3g} at {list(apart.at)}, mean|d| {apart.mean_abs:.3g}, "
+            f"relative {apart.relative:.3g}",
+            f"  cosine {apart.cosine:.6f}, SNR {apart.snr_db:.1f} dB",
+        ]
     weights = found.weights.get(row.name, ())
     if weights:
         lines.append(_listed("  weights: ", weights, width))
@@ -111,17 +113,20 @@ def _listed(title: str, names: Sequence[str], width: int) -> str:
 
 
 def _blocks(found: Sequence[Block], width: int) -> list[str]:
+    missing = any(block.missing for block in found)
+    columns = ("block", "tensors", "wrong", *(("missing",) if missing else ()))
     rows = [
         (
             block.name,
             str(len(block.rows)),
-            str(block.wrong) if block.wrong else "-",
+            str(block.wrong or "-"),
+            *((str(block.missing or "-"),) if missing else ()),
             _number(block.excess),
             "-" if block.cosine is None else f"{block.cosine:.6f}",
         )
         for block in found
     ]
-    return _table(("block", "tensors", "wrong", "max|d|/bound", "cosine"), rows, width)
+    return _table((*columns, "max|d|/bound", "cosine"), rows, width)
 
 
 def _rows(found: Comparison, room: int, width: int) -> list[str]:
@@ -141,16 +146,17 @@ def _rows(found: Comparison, room: int, width: int) -> list[str]:
     columns += ("bound", "mean|d|", "relative", "cosine", "SNR dB")
     lines = _table(columns, [_cells(row, wide) for row in shown[:fit]], width)
     if fit < len(shown):
-        lines.append(f".. and {len(shown) - fit} that are {what} (all: --json)")
+        lines.append(f".. and {len(shown) - fit} that are {what} (--json, --html: all)")
     return lines
 
 
 def _cells(row: Row, wide: bool) -> tuple[str, ...]:
     apart, shape = row.difference, (str(list(row.shape)),) if wide else ()
+    name = row.stage or row.name
     if apart is None or row.bound is None:  # codes, or shapes that do not fit
-        return row.name, *shape, row.problem or row.note or "equal"
+        return name, *shape, row.problem or row.note or "equal"
     return (
-        row.name,
+        name,
         *shape,
         f"{apart.max_abs:.3g}",
         *((str(list(apart.at)),) if wide else ()),
@@ -173,7 +179,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
     whole = [row for row in rows if len(row) == len(columns)]
     sizes = [max(map(len, cells)) for cells in zip(columns, *whole, strict=True)][1:]
     room = width - sum(sizes) - 2 * len(sizes)
-    names = [shortened(printable(name), room) for name in (columns[0], *(row[0] for row in rows))]
+    names = [columns[0], *_fitted([printable(row[0]) for row in rows], room)]
     room = max(map(cell_len, names))
     lines = []
     for name, (_, *cells) in zip(names, (columns, *rows), strict=True):
@@ -182,3 +188,29 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
         line = "  ".join((set_cell_size(name, room), *aligned, *cells[numbers:]))
         lines.append(shortened(line.rstrip(), width))
     return lines
+
+
+def _fitted(names: Sequence[str], room: int) -> list[str]:
+    """Names in ``room`` columns: those that are too long lose what they all begin with, then what
+    they all end with, then their middle."""
+    from rich.cells import cell_len
+
+    def long() -> list[str]:
+        return [name for name in found if cell_len(name) > room]
+
+    found = list(names)
+    if head := _shared(long()):
+        found = [f"…{n[len(head) :]}" if cell_len(n) > room else n for n in found]
+    if tail := _shared([name[::-1] for name in long()]):
+        found = [f"{n[: -len(tail)]}…" if cell_len(n) > room else n for n in found]
+    return [shortened(name, room) for name in found]
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What several names begin with, up to a separator; "" where an ellipsis is no shorter."""
+    if len(names) < 2:
+        return ""
+    low, high = min(names), max(names)
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    ends = (low.rfind(separator, 0, same) + 1 for separator in "/._")
+    return next((low[:end] for end in ends if end > 1), "")

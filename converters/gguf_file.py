@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
+from converters.gguf_header import ALIGNMENT, Header
 from converters.manifest import Entry, Manifest
-from graphtools.errors import NotAModelError, StorageError, UsageError
-from graphtools.tensors import DType, FileSpan, LazyTensor, Load
+from graphtools.errors import NotAModelError
+from graphtools.tensors import DType, LazyTensor, Load
 
-if TYPE_CHECKING:
-    from gguf import GGUFReader
+__all__ = ["dtype_of", "is_gguf", "manifest_of", "open_header", "read"]
 
-__all__ = ["is_gguf", "read"]
-
-_SCALARS = {
-    "UINT8": "u8",
-    "INT8": "i8",
-    "UINT16": "u16",
-    "INT16": "i16",
-    "UINT32": "u32",
-    "INT32": "i32",
-    "UINT64": "u64",
-    "INT64": "i64",
-    "FLOAT32": "f32",
-    "FLOAT64": "f64",
-    "BOOL": "bool",
-    "STRING": "string",
-}
-_TENSORS: Mapping[str, DType] = {
+_DTYPES: Mapping[str, DType] = {
     "F32": DType.F32,
     "F16": DType.F16,
     "BF16": DType.BF16,
@@ -41,6 +22,7 @@ _TENSORS: Mapping[str, DType] = {
     "I32": DType.I32,
     "I64": DType.I64,
 }
+_GENERAL = ("general.architecture", "general.name")
 
 
 def is_gguf(path: Path) -> bool:
@@ -62,148 +44,68 @@ def read(path: Path | str) -> Manifest:
         NotAModelError: it is not a complete GGUF file.
         StorageError: it cannot be read.
     """
-    from gguf import GGUFReader
-
-    path = Path(path)
-    if not path.is_file():
-        raise UsageError("no such file", file=path, todo="check the path")
-    if not is_gguf(path):
-        raise NotAModelError(
-            "the file is not a GGUF file",
-            file=path,
-            expected='the magic "GGUF"',
-            todo="convert the model first: graphtools convert --model MODEL --output GGUF",
-        )
-    try:
-        _require_bounded(path)
-        reader = GGUFReader(path)
-        return _manifest(path, reader)
-    except OSError as error:
-        raise StorageError(f"cannot read: {error.strerror or error}", file=path) from error
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        struct.error,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        raise NotAModelError(
-            "the GGUF file is damaged or cut off",
-            file=path,
-            found=str(error)[:200],
-            todo="fetch or convert it again",
-        ) from error
+    return manifest_of(open_header(path))
 
 
-# Bytes of the fixed-size value types, by number.
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY = 8, 9
-
-
-def _require_bounded(path: Path) -> None:
-    """Walk the header once and check that everything it declares is there.
-
-    The gguf package believes declared lengths; on a damaged file it would loop or allocate for
-    as long as those numbers say.
+def open_header(path: Path | str) -> Header:
+    """The header of a file whose every key and tensor has one meaning, and all its bytes.
 
     Raises:
-        ValueError, struct.error: the header does not fit the file.
+        UsageError, NotAModelError, StorageError: as `read`.
     """
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        _, version, tensors, keys = _unpack(stream, "<IIQQ")
-        if version not in (2, 3):
-            raise ValueError(f"GGUF version {version}")
-        for _ in range(keys):
-            _skip(stream, _number(stream, "<Q"), size)
-            _skip_value(stream, _number(stream, "<I"), size)
-        for _ in range(tensors):
-            _skip(stream, _number(stream, "<Q"), size)
-            axes = _number(stream, "<I")
-            if axes > _MAX_AXES:
-                raise ValueError(f"a tensor of {axes} axes")
-            dims = _unpack(stream, f"<{axes}Q")
-            _, offset = _unpack(stream, "<IQ")
-            if offset > size or math.prod(dims) > 8 * size:  # no type has less than a bit each
-                raise ValueError("a tensor lies outside the file")
+    header = Header.read(path)
+    fault = _fault(header)
+    if fault:
+        raise NotAModelError(
+            "the GGUF file is damaged",
+            file=header.path,
+            found=fault,
+            todo="fetch or convert it again; graphtools lint lists all that is wrong",
+        )
+    header.require_complete()
+    return header
 
 
-_MAX_AXES = 8
+def _fault(header: Header) -> str:
+    """The first thing that leaves a key or a tensor without one meaning; "" for none."""
+    seen: set[str] = set()
+    for key in header.keys:
+        if key.name in seen:
+            return f"the key {key.name!r} twice"
+        if key.name.startswith("GGUF."):
+            return f"the key {key.name!r}, a name that gguf's readers keep for themselves"
+        seen.add(key.name)
+    stated = header.by_key.get(ALIGNMENT)
+    if stated is not None and (stated.type, stated.value) != ("u32", header.alignment):
+        return f"{ALIGNMENT} {stated.value!r} ({stated.type})"
+    seen = set()
+    for info in header.tensors:
+        if info.name in seen:
+            return f"the tensor {info.name!r} twice"
+        if info.type is None or not info.is_countable or info.row % info.type.block:
+            return f"the tensor {info.name!r}: {info.told()}"
+        seen.add(info.name)
+    return ""
 
 
-def _unpack(stream: BinaryIO, form: str) -> tuple[int, ...]:
-    return struct.unpack(form, stream.read(struct.calcsize(form)))
-
-
-def _number(stream: BinaryIO, form: str) -> int:
-    return _unpack(stream, form)[0]
-
-
-def _skip(stream: BinaryIO, count: int, size: int) -> None:
-    if count > size - stream.tell():
-        raise ValueError(f"{count} bytes declared, {size - stream.tell()} left")
-    stream.seek(count, 1)
-
-
-def _skip_value(stream: BinaryIO, kind: int, size: int) -> None:
-    if kind == _STRING:
-        _skip(stream, _number(stream, "<Q"), size)
-    elif kind in _SIZES:
-        _skip(stream, _SIZES[kind], size)
-    elif kind == _ARRAY:
-        inner, count = _unpack(stream, "<IQ")
-        if inner == _STRING:
-            if 8 * count > size:
-                raise ValueError(f"an array of {count} texts")
-            for _ in range(count):
-                _skip(stream, _number(stream, "<Q"), size)
-        elif inner in _SIZES:
-            if count > _MAX_ITEMS:
-                raise ValueError(f"an array of {count} numbers")
-            _skip(stream, count * _SIZES[inner], size)
-        else:
-            raise ValueError(f"an array of type {inner}")
-    else:
-        raise ValueError(f"a value of type {kind}")
-
-
-# Longer arrays stand in no file of ours; the gguf package takes microseconds for each item.
-_MAX_ITEMS = 1_000_000
-
-
-def _manifest(path: Path, reader: GGUFReader) -> Manifest:
-    entries = []
-    general = {"general.architecture": "", "general.name": ""}
-    for key, field in reader.fields.items():
-        if key.startswith("GGUF."):
-            continue
-        types = [_SCALARS.get(t.name, t.name) for t in field.types]
-        value = field.contents()
-        if types[0] == "ARRAY":
-            value = tuple(value)
-        if key in general:
-            general[key] = str(value)
-        else:
-            kind = f"[{types[-1]}]" if types[0] == "ARRAY" else types[0]
-            entries.append(Entry(key, kind, value, f"{path.name}"))
-    size = path.stat().st_size
-    tensors = []
-    for tensor in reader.tensors:
-        name, kind = tensor.name, tensor.tensor_type.name
-        shape = tuple(int(d) for d in reversed(tensor.shape.tolist()))
-        dtype = _TENSORS.get(kind, DType.OTHER)
-        if tensor.data_offset + tensor.n_bytes > size:
-            raise NotAModelError(
-                f"the tensor {name!r} runs past the end of the file",
-                file=path,
-                expected=f"{tensor.data_offset + tensor.n_bytes} bytes",
-                found=f"{size} bytes",
-                todo="the file is cut off: fetch or convert it again",
-            )
-        span = FileSpan(path, tensor.data_offset, tensor.n_bytes)
-        tensors.append(LazyTensor(name, shape, dtype, Load(name, dtype, span)))
-    return Manifest(
-        general["general.architecture"], general["general.name"], tuple(entries), tuple(tensors)
+def manifest_of(header: Header) -> Manifest:
+    """A header as a manifest; a tensor that ggml could not count is left out."""
+    general = {name: header.by_key.get(name) for name in _GENERAL}
+    values = ["" if key is None else str(key.value) for key in general.values()]
+    entries = tuple(
+        Entry(key.name, key.type, key.value, header.path.name)
+        for key in header.by_key.values()
+        if key.name not in general
     )
+    tensors = []
+    for info in header.tensors:
+        dtype = dtype_of(info.type.label if info.type else "")
+        if info.type is not None:
+            load = Load(info.name, dtype, header.span(info))
+            tensors.append(LazyTensor(info.name, info.shape, dtype, load))
+    return Manifest(values[0], values[1], entries, tuple(tensors))
+
+
+def dtype_of(label: str) -> DType:
+    """The element type that ggml calls so; ``OTHER`` of a quantised or unknown one."""
+    return _DTYPES.get(label, DType.OTHER)

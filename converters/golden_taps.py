@@ -15,7 +15,7 @@ import numpy as np
 
 from converters.arrays import open_arrays
 from converters.golden_files import GoldenFile, golden_file, require_form
-from converters.goldens import ROWS, file_sha256, golden_entries
+from converters.goldens import SCHEMA, file_sha256, golden_entries
 from converters.manifest import Entry
 from graphtools.errors import UnsupportedError, UsageError
 from graphtools.feeds import feeds
@@ -26,7 +26,7 @@ from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
 from graphtools.recover import Recovered, network_of
 from graphtools.runtime import runtime_version
-from graphtools.taps import Tap, choose, plan, run_taps
+from graphtools.taps import Tap, choose, plan, run_taps, weights_before
 from graphtools.tensors import Array
 
 __all__ = ["GoldenTaps", "Plan", "TapRow", "golden_taps"]
@@ -151,7 +151,8 @@ def golden_taps(
             planned(Plan(len(tensors), size, runs))
 
     by_tensor = {tensor: stage for stage, tensor in stages.items()}
-    writing = _Writing(by_tensor, dict(omitted))
+    weights = weights_before(graph, [tap.name for tap in tensors])
+    writing = _Writing(by_tensor, weights, dict(omitted))
     values = run_taps(graph, tensors, fed, rule, budget=budget, started=started)
     with golden_file(output, size) as file:
         for input, array in fed.items():
@@ -204,8 +205,14 @@ def _array(file: Path) -> Array:
 class _Writing:
     """The tensors so far, and what the keys say of them."""
 
-    def __init__(self, stages: Mapping[str, str], omitted: dict[str, str]) -> None:
+    def __init__(
+        self,
+        stages: Mapping[str, str],
+        weights: Mapping[str, tuple[str, ...]],
+        omitted: dict[str, str],
+    ) -> None:
         self._stages = stages
+        self._weights = weights
         self.omitted = omitted
         self.rows: list[TapRow] = []
 
@@ -228,6 +235,7 @@ class _Writing:
             *golden_entries(shapes),
             _entry("dtypes", tuple(row.dtype for row in rows)),
             _entry("tap_stages", tuple(row.stage for row in rows)),
+            _entry("tap_weights", tuple("\n".join(self._weights.get(r.name, ())) for r in rows)),
             _entry("nan_counts", tuple(row.nans for row in rows)),
             _entry("inf_counts", tuple(row.infs for row in rows)),
         ]
@@ -238,7 +246,7 @@ class _Writing:
 
 
 def _entry(key: str, value: Any) -> Entry:
-    types = {row.key: row.type for row in ROWS}
+    types = {row.key: row.type for row in SCHEMA.all_rows}
     return Entry(f"baseline.{key}", types[f"baseline.{key}"], value, "run")
 
 

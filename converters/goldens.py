@@ -16,14 +16,15 @@ import numpy as np
 
 from converters.archs.speaker import FBANK_ROWS
 from converters.emit import MAX_NAME_BYTES
-from converters.manifest import Entry
-from converters.schema import Row
+from converters.manifest import Entry, Manifest
+from converters.network import axis
+from converters.schema import TENSOR, Row, Schema
 from graphtools.errors import UnsupportedError
 from graphtools.tensors import Array, DType, Held, LazyTensor
 
 __all__ = [
     "ARCHITECTURE",
-    "ROWS",
+    "SCHEMA",
     "file_sha256",
     "golden_array",
     "golden_entries",
@@ -34,67 +35,95 @@ __all__ = [
 ARCHITECTURE = "voicedetect-baseline"
 
 _P = "baseline"
-ROWS = (
-    Row(f"{_P}.arch", "string", "which model the goldens are of", "source"),
-    Row(f"{_P}.model_sha256", "string", "sha256 of the model's files, joined by commas", "source"),
-    Row(f"{_P}.audio_name", "string", "file name of the clip", "source"),
-    Row(f"{_P}.audio_sha256", "string", "sha256 of the clip's file", "source"),
-    Row(f"{_P}.reference", "string", "library and version that computed the goldens", "source"),
-    Row(
-        f"{_P}.seg_pool",
-        "string",
-        "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)",
-        "source",
+
+
+def _row(key: str, type: str, meaning: str, group: str = "", unit: str = "") -> Row:
+    return Row(f"{_P}.{key}", type, meaning, "source", unit, group=group)
+
+
+_STAGES = Row(
+    f"{_P}.stages",
+    "[string]",
+    "stage tensors in execution order",
+    "source",
+    names=TENSOR,
+    group="stages",
+)
+_TENSORS = Row(
+    f"{_P}.tensors",
+    "[string]",
+    "full name of each, in the file's order",
+    "source",
+    group="tensors",
+    zero=True,  # a mask may be
+)
+_POOL = "last partial segment is divided by: kernel (100, the engine) or valid (as PyTorch)"
+_WEIGHTS = "for each stage, its weight tensors in pull order, joined by a line feed"
+_NOISE = "for each stage, max |reference - float64 replay|, both end to end"
+_TAP_WEIGHTS = "weights that each is computed with from the others, joined by a line feed"
+_STAGE = 'stage of the recovered network that each tensor is; "" is none'
+_DIGEST_OF = "sha256 of each input's values as they were fed, little endian in C order"
+
+
+def _counts(m: Manifest) -> dict[str, object]:
+    return {
+        f"{_P}.tensors": len(m.tensors),
+        f"{_P}.emotion_labels": axis(m, "emotion_probs"),
+        f"{_P}.gender_labels": axis(m, "gender_probs"),
+    }
+
+
+SCHEMA = Schema(
+    ARCHITECTURE,
+    rows=(_row("reference", "string", "library and version that computed the goldens"),),
+    optional=(
+        (_row("model_sha256", "string", "sha256 of the model's files, joined by commas"),),
+        (
+            _row("audio_name", "string", "file name of the clip"),
+            _row("audio_sha256", "string", "sha256 of the clip's file"),
+        ),
+        # A known network's run on a clip.
+        (_row("arch", "string", "which model the goldens are of"), _STAGES),
+        (_row("seg_pool", "string", _POOL),),
+        (_row("stage_weights", "[string]", _WEIGHTS, "stages"),),
+        (_row("noise", "[f32]", _NOISE, "stages"),),
+        (
+            _row("emotion_labels", "[string]", "class labels in id order"),
+            _row("dominant_emotion", "string", "the most probable one"),
+        ),
+        (
+            _row("gender_labels", "[string]", "class labels in id order"),
+            _row("dominant_gender", "string", "the most probable one"),
+            _row("age_years", "f32", "100 x age_raw", unit="years"),
+        ),
+        tuple(
+            Row(r.key.replace("voicedetect", _P), r.type, r.meaning, r.proof, r.unit)
+            for r in FBANK_ROWS
+        ),
+        # Any tensors of any model.
+        (
+            _TENSORS,
+            _row("shapes", "[string]", 'numpy shape, e.g. "1,80,298"; "" is a scalar', "tensors"),
+        ),
+        (
+            _row("dtypes", "[string]", "element type of each as it was computed", "tensors"),
+            _row("tap_stages", "[string]", _STAGE, "tensors"),
+            _row("tap_weights", "[string]", _TAP_WEIGHTS, "tensors"),
+            _row("nan_counts", "[u64]", "values of each that are NaN", "tensors"),
+            _row("inf_counts", "[u64]", "values of each that are infinite", "tensors"),
+        ),
+        (_row("omitted", "[string]", "tensors that were asked for and not had: why"),),
+        (
+            _row("inputs", "[string]", "names of the inputs, stored as tensors too", "inputs"),
+            _row("input_sources", "[string]", "file of each, or the random seed", "inputs"),
+            _row("input_sha256", "[string]", _DIGEST_OF, "inputs"),
+        ),
+        (
+            _row("provider", "string", "onnxruntime's execution provider"),
+            _row("versions", "[string]", "packages that took part, with their versions"),
+        ),
     ),
-    Row(f"{_P}.stages", "[string]", "stage tensors in execution order", "source"),
-    Row(
-        f"{_P}.stage_weights",
-        "[string]",
-        "for each stage, its weight tensors in pull order, joined by a line feed",
-        "source",
-    ),
-    Row(
-        f"{_P}.noise",
-        "[f32]",
-        "for each stage, max |reference - float64 replay|, both end to end",
-        "source",
-    ),
-    Row(f"{_P}.emotion_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_emotion", "string", "the most probable one", "source"),
-    Row(f"{_P}.gender_labels", "[string]", "class labels in id order", "source"),
-    Row(f"{_P}.dominant_gender", "string", "the most probable one", "source"),
-    Row(f"{_P}.age_years", "f32", "100 x age_raw", "source", "years"),
-    *(
-        Row(r.key.replace("voicedetect", _P), r.type, r.meaning, r.proof, r.unit)
-        for r in FBANK_ROWS
-    ),
-    Row(f"{_P}.tensors", "[string]", "full name of each tensor, in the file's order", "source"),
-    Row(
-        f"{_P}.shapes",
-        "[string]",
-        'numpy shape of each tensor, e.g. "1,80,298"; "" is a scalar',
-        "source",
-    ),
-    Row(f"{_P}.dtypes", "[string]", "element type of each tensor as it was computed", "source"),
-    Row(
-        f"{_P}.tap_stages",
-        "[string]",
-        'stage of the recovered network that each tensor is; "" is none',
-        "source",
-    ),
-    Row(f"{_P}.nan_counts", "[u64]", "values of each tensor that are NaN", "source"),
-    Row(f"{_P}.inf_counts", "[u64]", "values of each tensor that are infinite", "source"),
-    Row(f"{_P}.omitted", "[string]", "tensors that were asked for and not had: why", "source"),
-    Row(f"{_P}.inputs", "[string]", "names of the model's inputs, stored as tensors too", "source"),
-    Row(f"{_P}.input_sources", "[string]", "file of each input, or the random seed", "source"),
-    Row(
-        f"{_P}.input_sha256",
-        "[string]",
-        "sha256 of each input's values as they were fed, little endian in C order",
-        "source",
-    ),
-    Row(f"{_P}.provider", "string", "onnxruntime's execution provider", "source"),
-    Row(f"{_P}.versions", "[string]", "packages that took part, with their versions", "source"),
+    counts=_counts,
 )
 
 _DIGEST = 8

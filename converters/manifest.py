@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphtools.errors import UnsupportedError
+from graphtools.html_table import html_table
 from graphtools.tensors import LazyTensor
 
 __all__ = ["Entry", "Manifest", "Value", "is_utf8", "require_value"]
@@ -65,6 +66,12 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest {self.name}: {len(self.entries)} keys, {len(self.tensors)} tensors>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(e.key, e.type, _clipped(e.value), e.origin) for e in self.entries]
+        title = f"{self.name}: {self.architecture}, {len(self.tensors)} tensors"
+        return html_table(title, ("key", "type", "value", "origin"), rows)
 
     def __getitem__(self, key: str) -> Value:
         """The value of a key that must be there.
@@ -124,6 +131,11 @@ def require_value(key: str, type: str, value: object) -> Value:
         if low <= value <= high:
             return value
     raise _misfit(key, type, value)
+
+
+def _clipped(value: Value) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def is_utf8(text: str) -> bool:

@@ -11,9 +11,10 @@ from converters.manifest import Manifest
 from graphtools.errors import UnsupportedError
 from graphtools.families import Family
 from graphtools.match import Role
+from graphtools.shape_ops import Shape
 from graphtools.trace import Template
 
-__all__ = ["Network", "pull"]
+__all__ = ["Network", "axis", "pull"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Network:
         strides: per-slot strides, for manifests that list one per convolution.
         constants: scalars by the names that the family gives them.
         keys: constant name to the key that carries it.
+        input: shape of what goes in, without a batch axis; None is time.
     """
 
     family: Family
@@ -33,6 +35,7 @@ class Network:
     constants: Mapping[str, float]
     strides: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
+    input: Shape = (None,)
 
     @cached_property
     def template(self) -> Template:
@@ -47,6 +50,12 @@ class Network:
             stage: tuple(name for slot in slots for name in by_slot.get(slot, ()))
             for stage, slots in self.template.stage_slots().items()
         }
+
+
+def axis(manifest: Manifest, name: str, index: int = 0) -> int | None:
+    """Length of a tensor's axis; None where there is no such tensor or axis."""
+    tensor = manifest.by_name.get(name)
+    return tensor.shape[index] if tensor is not None and index < len(tensor.shape) else None
 
 
 def pull(

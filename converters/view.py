@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from converters.archs import arch_of_family
-from converters.archs.building import BN_PARTS
-from converters.convert import describe
 from converters.gguf_file import is_gguf
-from converters.manifest import Manifest
-from converters.schema import all_rows
 from converters.sources.locate import is_checkpoint
 from converters.view_goldens import Goldens, read_goldens
+from converters.view_manifest import carried, facts, manifest_of, slots
 from graphtools.boxes import Box
 from graphtools.errors import MissError, UnsupportedError, UsageError
-from graphtools.explorer import Carried, Fact, Mark, Overlays, page
+from graphtools.explorer import Mark, Overlays, page
 from graphtools.files import replacing, require_other
 from graphtools.graph import Graph, build
 from graphtools.hierarchy import hierarchy
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
 from graphtools.shapes import shapes
-from graphtools.tensors import LazyTensor
 
 __all__ = ["Shown", "View", "shown", "view"]
 
@@ -54,7 +48,15 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {**self.__dict__, "output": str(self.output)}
+        return {
+            "output": str(self.output),
+            "family": self.family,
+            "nodes": self.nodes,
+            "boxes": list(self.boxes),
+            "first_wrong": self.first_wrong,
+            "size": self.size,
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True)
@@ -124,13 +126,13 @@ def shown(model: Path, *, baseline: Path | None = None, ours: Path | None = None
         )
     graph = build(load(model))
     net, mark, notes = _recovered(graph)
-    manifest = _manifest(net, notes) if net is not None else None
+    manifest = manifest_of(net, notes) if net is not None else None
     goldens = read_goldens(baseline, ours, net, notes) if baseline is not None else Goldens()
     overlays = Overlays(
         title=net.family.title if net is not None else "",
-        facts=tuple(_facts(manifest, net)),
-        labels=_slots(net) if net is not None else {},
-        carried=_carried(graph, manifest) if manifest is not None else {},
+        facts=tuple(facts(manifest, net)),
+        labels=slots(net) if net is not None else {},
+        carried=carried(graph, manifest) if manifest is not None else {},
         goldens=goldens.figures,
         errors=goldens.errors,
         first_wrong=goldens.first_wrong,
@@ -145,110 +147,25 @@ def _recovered(graph: Graph) -> tuple[Recovered | None, Mark | None, list[str]]:
     try:
         found = recover(graph)
     except MissError as error:
-        return None, None, [f"{error.cause}: {error.found}"]
+        return None, None, [f"{error.cause[:1].upper()}{error.cause[1:]}: {error.found}."]
     if isinstance(found, Recovered):
         return found, None, []
     return None, *_parted(graph, found)
 
 
 def _parted(graph: Graph, found: NearMiss) -> tuple[Mark | None, list[str]]:
-    miss = found.miss
+    miss, error = found.miss, found.error(graph)
+    cause = f"{error.cause[:1].upper()}{error.cause[1:]}"
     if miss.agreed < _NEAR * miss.total:
-        return None, ["The network is none of the known families, and near to none of them."]
-    error = found.error(graph)
-    where = error.where or ""
+        if found.family.title in error.cause:
+            return None, ["The network is none of the known families, and near to none of them."]
+        return None, [f"{cause}: {error.found}."]  # quantised, say
     note = (
-        f"{error.cause[:1].upper()}{error.cause[1:]}: they agree for {miss.from_output} of "
-        f"{miss.total} steps from the output and {miss.from_input} from the input."
+        f"{cause}: they agree for {miss.from_output} of {miss.total} steps from the output and "
+        f"{miss.from_input} from the input."
     )
+    where = error.where or ""
     at = next((node for node in graph.model.nodes if where.startswith(str(node))), None)
     if at is None:
         return None, [note]
     return Mark(at.index, f"expected {error.expected}, found {error.found}"), [note]
-
-
-def _manifest(net: Recovered, notes: list[str]) -> Manifest | None:
-    """The manifest that ``convert`` would write, or a note that says why there is none."""
-    arch = arch_of_family(net.family.name)
-    if arch is None:
-        notes.append("No engine schema stores this family, so that weights have no keys.")
-        return None
-    try:
-        manifest = describe(net, arch, str(net.graph.model.path))
-    except UnsupportedError as error:
-        notes.append(
-            f"This file cannot be converted: {error.cause} ({error.where or 'the graph'})."
-        )
-        return None
-    notes.extend(manifest.notes)
-    return manifest
-
-
-def _facts(manifest: Manifest | None, net: Recovered | None) -> Iterator[Fact]:
-    """The manifest's keys; where there is no manifest, the scalars that the family reads."""
-    if manifest is None:
-        for constant in net.binding.constants.values() if net is not None else ():
-            yield Fact(constant.name, f"{constant.value:g}", constant.origin)
-        return
-    rows = {row.key: row for row in all_rows()[str(manifest["voicedetect.arch"])]}
-    for entry in manifest.entries:
-        row = rows.get(entry.key)
-        meaning = "" if row is None else f"{row.meaning}{f' [{row.unit}]' if row.unit else ''}"
-        yield Fact(entry.key, _short(entry.value), entry.origin, meaning)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, tuple):
-        head = ", ".join(_short(v) for v in value[:4])
-        return f"[{head}{f', .. {len(value)} in all' if len(value) > 4 else ''}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _slots(net: Recovered) -> dict[int, str]:
-    """What every node with weights is called in the family, nodes of one layer alike."""
-    found: dict[int, str] = {}
-    for at, step in enumerate(net.binding.template.steps):
-        if step.slot:
-            found |= dict.fromkeys(net.binding.nodes[at], step.slot)
-    return found
-
-
-def _carried(graph: Graph, manifest: Manifest) -> dict[str, tuple[Carried, ...]]:
-    """For every constant of the graph the tensors of the file it became a part of, and the keys
-    that name these."""
-    places = _places(manifest)
-    found: dict[str, list[Carried]] = {}
-    for tensor in manifest.tensors:
-        key, index = places.get(tensor.name) or places.get(_prefix(tensor.name)) or ("", None)
-        for name in dict.fromkeys(_sources(tensor)):
-            if name in graph.model.constants:
-                carried = Carried(key, index, tensor.name, tensor.origin())
-                found.setdefault(name, []).append(carried)
-    return {name: tuple(listed) for name, listed in found.items()}
-
-
-def _places(manifest: Manifest) -> Mapping[str, tuple[str, int | None]]:
-    """Names of tensors, and the prefixes of batch norms, to the key and index that has them."""
-    found: dict[str, tuple[str, int | None]] = {}
-    for entry in manifest.entries:
-        if entry.type == "string":
-            found.setdefault(str(entry.value), (entry.key, None))
-        elif entry.type == "[string]" and isinstance(entry.value, tuple):
-            for index, value in enumerate(entry.value):
-                found.setdefault(str(value), (entry.key, index))
-    found.pop("", None)
-    return found
-
-
-def _prefix(name: str) -> str:
-    stem, _, part = name.rpartition(".")
-    return stem if part in BN_PARTS.values() else ""
-
-
-def _sources(tensor: LazyTensor) -> Iterator[str]:
-    """The constants of the graph that a tensor is made of."""
-    sources = list(tensor.recipe.sources())
-    if not sources:
-        yield tensor.origin()
-    for source in sources:
-        yield from _sources(source)

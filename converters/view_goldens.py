@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from converters.archs import arch_of_family
 from converters.arrays import Arrays, open_arrays
-from converters.comparison import Row, compare
+from converters.comparison import Comparison, Row, compare
 from converters.goldens import file_sha256
+from converters.matching import keyed, stages_of
 from graphtools.errors import UnsupportedError
 from graphtools.explorer import Error, Golden
 from graphtools.explorer.statistics import statistics
@@ -20,7 +21,7 @@ __all__ = ["Goldens", "read_goldens"]
 
 @dataclass(frozen=True)
 class Goldens:
-    """By name of the golden; ``first_wrong`` is "" where nothing is wrong."""
+    """By stage, or by name of what is no stage; ``first_wrong`` is "" where nothing is wrong."""
 
     figures: Mapping[str, Golden] = field(default_factory=dict)
     errors: Mapping[str, Error] = field(default_factory=dict)
@@ -43,43 +44,52 @@ def read_goldens(
     """
     arrays = open_arrays(baseline)
     _require_same_network(arrays, net, notes)
-    noise = _noise(arrays)
+    stages, noise = stages_of(arrays), _noise(arrays)
     figures: dict[str, Golden] = {}
     for name in arrays.readers:
-        values = arrays.read(name)
+        values, stage = arrays.read(name), stages.get(name, name)
         found = statistics(values, columns=0)
         if found is not None:
-            figures[name] = Golden(
-                values.shape, found.minimum, found.maximum, found.mean, found.std, noise.get(name)
-            )
+            moments = (found.minimum, found.maximum, found.mean, found.std)
+            figures[stage] = Golden(values.shape, *moments, noise.get(stage))
     if ours is None:
         return Goldens(figures)
     compared = compare(baseline, ours)
-    errors = {row.name: _error(row) for row in compared.rows}
-    stages = net.binding.stages if net is not None else {}
-    wrong = [row.name for row in compared.failures]
-    first = next((name for name in wrong if name in stages), "")
-    if compared.first is not None and compared.first.name != first:
-        notes.append(f"The first tensor that differs is {compared.first.name}, before any stage.")
-    notes.extend(f"{hint[:1].upper()}{hint[1:]}" for hint in compared.hints)
+    notes.extend(_remarks(compared))
+    return Goldens(
+        figures,
+        {row.stage or row.name: _error(row) for row in compared.rows},
+        _first_wrong(compared, net, notes),
+    )
+
+
+def _first_wrong(compared: Comparison, net: Recovered | None, notes: list[str]) -> str:
+    """The first stage that differs; one that the engine lacks only where no other is wrong."""
+    wrong = sorted(compared.failures, key=lambda row: not row.ours)  # in execution order else
+    names = {row.stage or row.name: row for row in wrong}
+    first = next((name for name in names if net is not None and name in net.binding.stages), "")
+    if compared.first is not None and names.get(first) is not compared.first:
+        notes.append(f"The first tensor that differs is no stage: {compared.first.name}.")
+    return first
+
+
+def _remarks(compared: Comparison) -> Iterator[str]:
+    for hint in compared.hints:
+        yield f"Hint: {hint}."
     if compared.extra:
-        notes.append(f"{len(compared.extra)} tensors of the engine have no golden.")
-    return Goldens(figures, errors, first)
+        yield f"The engine has {len(compared.extra)} tensors that no golden has."
 
 
 def _error(row: Row) -> Error:
     apart = row.difference
-    if apart is None:
-        return Error(None, row.bound, None, row.problem, row.note)
-    return Error(apart.max_abs, row.bound, apart.cosine, row.problem, row.note)
+    size = None if apart is None else apart.max_abs
+    cosine = None if apart is None else apart.cosine
+    return Error(size, row.bound, cosine, row.problem, row.note, missing=not row.ours)
 
 
 def _noise(arrays: Arrays) -> dict[str, float]:
-    manifest = arrays.manifest
-    if manifest is None or "baseline.noise" not in manifest.by_key:
-        return {}
-    stages = manifest.get("baseline.stages", "[string]")
-    return dict(zip(stages, manifest.get("baseline.noise", "[f32]"), strict=False))
+    listed = keyed(arrays, "baseline.stages", "[string]")
+    return dict(zip(listed, keyed(arrays, "baseline.noise", "[f32]"), strict=False))
 
 
 def _require_same_network(arrays: Arrays, net: Recovered | None, notes: list[str]) -> None:

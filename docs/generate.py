@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from converters.archs import ARCHS
 from converters.cli import cli
 from converters.goldens import ARCHITECTURE
+from converters.lint_codes import Code
 from converters.schema import Row, all_rows
 from graphtools import errors
 
@@ -34,6 +35,7 @@ def pages() -> dict[Path, str]:
         folder / "schema.md": _schema(),
         folder / "cli.md": _cli(),
         folder / "refusals.md": _refusals(),
+        folder / "lint.md": _lint(),
     }
 
 
@@ -75,6 +77,48 @@ def _cli() -> str:
         inner = click.Context(command, info_name=name, parent=context, max_content_width=88)
         lines += ["", f"## {name}", "", "```", command.get_help(inner), "```"]
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
+
+
+_LINT = """# Lint
+
+`graphtools lint X.gguf` checks a file and prints one finding a line: code, title, the key or
+tensor, what was found, and what to do. It exits with 1 when there is one. `--json` has the same as
+data; in Python it is `converters.lint.lint`.
+
+- Any GGUF is held against ggml's limits (F) and its values are read (V). Every tensor is read
+  once, a piece at a time; quantised ones are dequantised where the gguf package can.
+- A file of ours is held against its schema (K, T): the keys of [schema.md](schema.md), the names in
+  them, the numbers that the tensors have as well, and the shape of every tensor at the place where
+  the engine pulls it. Goldens are held against their keys alone.
+- Where `general.architecture` is none of ours, a line says that only ggml's limits were checked.
+- What builds on a fault is not checked until it is mended; a line says what that is.
+- A file that ends too early is no finding but an error, exit 3: it says how many bytes are missing.
+
+`graphtools check --model MODEL` converts to a temporary file, proves and lints it: exit 0 pass,
+1 fail, 77 skipped (a package is not installed, or the checkpoint cannot be reached).
+
+This page is made by `docs/generate.py` from the codes in `converters/lint_codes.py`.
+"""
+
+_GROUPS = {
+    "F": "The format, and ggml's limits",
+    "K": "Keys",
+    "T": "Tensors",
+    "V": "Values",
+}
+
+
+def _lint() -> str:
+    lines = [_LINT]
+    for letter, title in _GROUPS.items():
+        lines += [f"## {title}", "", "| code | title | meaning | what to do |", "|---|---|---|---|"]
+        lines += [
+            f"| {code.id} | {code.title} | {code.meaning} | {code.fix} |"
+            for code in Code
+            if code.id.startswith(letter)
+        ]
+        lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 _EXITS = {"UsageError": 2, "UnsupportedError": 3, "MissingDependencyError": 4, "StorageError": 5}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from graphtools.boxes import Box, Kind, Unit, nodes_of, unique_names
+from graphtools.boxes import Box, Unit, nodes_of, unique_names
 from graphtools.graph import Graph
 from graphtools.levels import Level
 
@@ -23,6 +23,9 @@ FIRST, INSIDE = 12, 24
 
 # Longest pattern that is looked for, in stretches: a layer of a transformer has about ten.
 _LONGEST_PATTERN = 48
+
+# A run of boxes that are nearly all of a level is not boxed again: it is the level.
+_MOST = 0.7
 
 Paths = Mapping[int, tuple[str, ...]]
 
@@ -92,16 +95,18 @@ def _runs_boxed(graph: Graph, units: Sequence[Unit], paths: Paths) -> list[Unit]
         pattern, covered = runs[at]
         longer = max((runs[i][1] for i in range(at + 1, at + covered)), default=0)
         single = pattern == 1 and not isinstance(units[at], Box)
-        if covered == 0 or covered < longer or covered == len(units) or single:
-            boxed.append(units[at])
-            at += 1
+        whole = covered > (_MOST if pattern == 1 else 0.99) * len(units)
+        if covered == 0 or covered < longer or single or whole:
+            step = covered if whole else 1
+            boxed += units[at : at + step]
+            at += step
             continue
         run = units[at : at + covered]
         repeated = [
             run[i] if pattern == 1 else _boxed(graph, run[i : i + pattern], paths)
             for i in range(0, covered, pattern)
         ]
-        name = f"{_ops(graph, run[:pattern])} x {len(repeated)}"
+        name = _ends(repeated) or f"{_ops(graph, run[:pattern])} x {len(repeated)}"
         boxed.append(Box(name, "repeat", arrange(graph, unique_names(repeated), paths)))
         at += covered
     return boxed
@@ -128,17 +133,20 @@ def _signature(graph: Graph, unit: Unit) -> Hashable:
 
 
 def _boxed(graph: Graph, units: Sequence[Unit], paths: Paths, *, ends: bool = False) -> Unit:
-    """One box of several units; ``ends`` names it after its first and last where these have
-    names."""
+    """One box of several units; ``ends`` prefers the names of its first and last."""
     if len(units) == 1:
         return units[0]
-    first, last = units[0], units[-1]
-    kind: Kind = "part"
-    if ends and isinstance(first, Box) and isinstance(last, Box):
-        name = f"{first.name} to {last.name}"
-    else:
-        name = ".".join(_shared(units, paths)) or _ops(graph, units)
-    return Box(name, kind, arrange(graph, units, paths))
+    name = _ends(units) if ends else ""
+    name = name or ".".join(_shared(units, paths)) or _ops(graph, units)
+    return Box(name, "part", arrange(graph, units, paths))
+
+
+def _ends(units: Sequence[Unit]) -> str:
+    """From the first to the last, where somebody gave both a name."""
+    ends = [unit for unit in (units[0], units[-1]) if isinstance(unit, Box)]
+    if len(ends) == 2 and all(box.kind in ("stage", "scope") for box in ends):
+        return f"{ends[0].name} to {ends[1].name}"
+    return ""
 
 
 def _shared(units: Sequence[Unit], paths: Paths) -> tuple[str, ...]:

@@ -8,6 +8,7 @@
     │   └── UnprovenError       the written file does not compute what its source computes
     ├── MissingDependencyError  an optional package is needed and not installed
     └── StorageError            reading, writing or fetching failed
+        └── UnreachableError    the network, or what is behind it, did not answer
 
 An error says what was found, what was expected and what to do next. It never carries a
 traceback's worth of context: file, node and tensor are named in the fields below.
@@ -26,6 +27,7 @@ __all__ = [
     "NotAModelError",
     "StorageError",
     "UnprovenError",
+    "UnreachableError",
     "UnsupportedError",
     "UsageError",
 ]
@@ -116,3 +118,7 @@ class MissingDependencyError(Error):
 
 class StorageError(Error):
     """A file or the network failed while reading or writing."""
+
+
+class UnreachableError(StorageError):
+    """What has to be fetched cannot be reached from here, whether it exists or not."""

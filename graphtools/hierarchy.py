@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from graphtools.arrange import FIRST, Paths, arrange, common
+from graphtools.arrange import FIRST, INSIDE, Paths, arrange, common
 from graphtools.boxes import Box, Kind, Unit, first_node, unique_names
 from graphtools.graph import SHAPE_ONLY, Graph, canonical_order
 from graphtools.model import Node
@@ -13,15 +13,21 @@ from graphtools.recover import Recovered
 
 __all__ = ["hierarchy", "namespaces", "scope"]
 
+# Fewer boxes than this are no first view; a box with this share of the nodes is the network.
+_FEW, _MOST = 5, 0.7
+
 # Names with one of these are an exporter's own: "/layer1/Constant_output_0", "onnx::Conv_12".
 _NO_PATH = frozenset("/:")
+
+# Modules inside one another that are told apart; a file may hold any name.
+_DEEPEST = 40
 
 # Scopes are believed where at least this share of the nodes has one.
 _SCOPED = 0.5
 
 
 def hierarchy(graph: Graph, net: Recovered | None = None) -> Box:
-    """The network as nested boxes, `graphtools.arrange.FIRST` at most in the first.
+    """The network as nested boxes, `graphtools.arrange.FIRST` at most at once.
 
     Args:
         graph: any graph.
@@ -37,7 +43,9 @@ def hierarchy(graph: Graph, net: Recovered | None = None) -> Box:
             sum(map(bool, scopes.values())) >= _SCOPED * len(order)
         )
         units = _scope_boxes(scopes, order, 0) if scoped else list(order)
-    arranged = arrange(graph, [_arranged(graph, unit, paths) for unit in units], paths, FIRST)
+    limits = [_limit(unit, units, len(order)) for unit in units]
+    inside = [_arranged(graph, u, paths, most) for u, most in zip(units, limits, strict=True)]
+    arranged = arrange(graph, inside, paths, FIRST)
     while len(arranged) == 1 and isinstance(arranged[0], Box) and not arranged[0].stage:
         arranged = arranged[0].children  # a box around everything says nothing
     return Box("network", "network", arranged)
@@ -65,17 +73,25 @@ def namespaces(graph: Graph, tree: Box) -> dict[int, tuple[str, ...]]:
 
 
 def scope(node: Node) -> tuple[str, ...]:
-    """The modules that a node came from, outermost first, by what the exporter called it."""
-    if node.scope:
-        return node.scope
-    return tuple(filter(None, node.name.split("/")[:-1]))
+    """The modules that a node came from, outermost first, by what the exporter called it; no
+    more than `_DEEPEST`."""
+    named = node.scope or tuple(filter(None, node.name.split("/")[:-1]))
+    return named[:_DEEPEST]
 
 
-def _arranged(graph: Graph, unit: Unit, paths: Paths) -> Unit:
+def _arranged(graph: Graph, unit: Unit, paths: Paths, limit: int = INSIDE) -> Unit:
     if not isinstance(unit, Box):
         return unit
     children = [_arranged(graph, child, paths) for child in unit.children]
-    return Box(unit.name, unit.kind, arrange(graph, children, paths), unit.stage)
+    return Box(unit.name, unit.kind, arrange(graph, children, paths, limit), unit.stage)
+
+
+def _limit(unit: Unit, beside: Sequence[Unit], nodes: int) -> int:
+    """A box that is nearly all of a network is unfolded with the first view: what is inside
+    should fit on the same screen."""
+    if len(beside) < _FEW and isinstance(unit, Box) and len(list(unit.nodes())) > _MOST * nodes:
+        return FIRST - len(beside)
+    return INSIDE
 
 
 def _slot_paths(net: Recovered) -> Paths:

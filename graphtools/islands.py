@@ -50,11 +50,13 @@ class Island:
         meaning: one line for people.
         compute: (input, constants by short name) to output in float64, whatever the input's type.
         read: its constants, or why the region cannot be of this kind.
+        pools: it gives two numbers for each channel and bin; else what goes in keeps its shape.
     """
 
     meaning: str
     compute: Callable[[Array, Mapping[str, float]], Array]
     read: Callable[[Graph, Region], Mapping[str, Constant] | Mismatch]
+    pools: bool = False
 
 
 # Elements that are held in float64 at a time: a long map of many channels is large enough once.
@@ -193,8 +195,8 @@ def _where(region: Region) -> str:
 
 
 ISLANDS: Mapping[str, Island] = {
-    "tstp": Island("mean and std over time of every channel and bin", _statistics, _read_eps),
-    "stats": Island("mean and std over time of every channel", _statistics, _read_eps),
+    "tstp": Island("mean and std over time of every channel and bin", _statistics, _read_eps, True),
+    "stats": Island("mean and std over time of every channel", _statistics, _read_eps, True),
     "simam": Island("each element times the sigmoid of its energy", _simam, _read_lambda),
     "cam": Island("mean over time plus 100-frame segment means", _segment_context, _read_segment),
 }

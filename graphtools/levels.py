@@ -42,7 +42,8 @@ class Level:
         for name in filter(None, node.inputs):
             producer = graph.producers.get(name)
             outside = producer is None or producer.index not in owner
-            if outside and name not in graph.model.constants and not _is_shape(producer):
+            data = name not in graph.model.constants and not _is_shape(producer)
+            if outside and data and not _is_shape(node):
                 self.enters[at] = None
         for name in filter(None, node.outputs):
             if name in self.outputs:
@@ -53,7 +54,7 @@ class Level:
                     self.leaves[at] = None
                 elif to != at:
                     self.readers[at][to] = None
-                    if node.op not in SHAPE_ONLY:
+                    if not _is_shape(node) and not _is_shape(reader):
                         self.after[at][to] = None
 
     def stretches(self) -> list[list[int]]:
@@ -76,7 +77,7 @@ class Level:
         where = self._places(above, place, len(spine))
         for at in range(len(self.units)):
             groups[where[at]].append(at)
-        return [group for group in self._merged(groups) if group]
+        return [sorted(group) for group in self._merged(groups) if group]
 
     def _places(self, above: dict[int, int], spine: dict[int, int], last: int) -> list[int]:
         """For every unit the number of the stretch that it is in."""
@@ -145,5 +146,5 @@ def _is_weight(graph: Graph, name: str) -> bool:
     return found is not None and found.dtype.is_float and found.size > 1
 
 
-def _is_shape(producer: Node | None) -> bool:
-    return producer is not None and producer.op in SHAPE_ONLY
+def _is_shape(node: Node | None) -> bool:
+    return node is not None and node.op in SHAPE_ONLY

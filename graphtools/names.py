@@ -30,6 +30,8 @@ SUFFIXES: Mapping[str, Mapping[Role, str]] = {
     "nearest": {"value": ".weight"},
     "lookup": {"value": ".weight"},
 }
+# Missing tensors that a message lists.
+_SHOWN = 5
 # Kinds that may go without a bias, and how many axes a kind's first tensor has (others have 1).
 _BIAS_IS_OPTIONAL = frozenset({"conv", "linear"})
 _AXES: Mapping[str, int] = {"linear": 2, "nearest": 2, "lookup": 2}
@@ -48,6 +50,7 @@ def bind_names(
         UnsupportedError: a tensor that the network needs is not there.
     """
     bound: dict[tuple[str, Role], str] = {}
+    missing: list[tuple[str, str]] = []
     for step in template.slots():
         roles = dict(SUFFIXES[step.kind])
         if step.kind == "conv":
@@ -63,11 +66,17 @@ def bind_names(
                 and step.kind in _BIAS_IS_OPTIONAL
                 and (without_bias is None or step.slot in without_bias)
             ):
-                raise UnsupportedError(
-                    f"the checkpoint has no tensor {name!r}",
-                    where=f"{role} of {step.slot} ({step.kind})",
-                    todo="check that this is the whole checkpoint of that architecture",
-                )
+                missing.append((name, f"{role} of {step.slot} ({step.kind})"))
+    if missing:
+        name, where = missing[0]
+        listed = ", ".join(one for one, _ in missing[:_SHOWN])
+        more = f" .. {len(missing)} in all" if len(missing) > _SHOWN else ""
+        raise UnsupportedError(
+            f"the checkpoint has no tensor {name!r}",
+            where=where,
+            found=f"without a tensor: {listed}{more}" if len(missing) > 1 else None,
+            todo="check that this is the whole checkpoint of that architecture",
+        )
     return bound
 
 

@@ -7,7 +7,7 @@ views hold a graph and a name; everything they say is read off the graph when it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -164,6 +164,14 @@ class Navigation:
 
         return shapes(self)
 
+    def _repr_html_(self: Graph) -> str:  # type: ignore[misc]
+        """For notebooks: the explorer, folded."""
+        from graphtools.explorer import inline
+        from graphtools.hierarchy import hierarchy
+        from graphtools.recover import network_of
+
+        return inline(self, hierarchy(self, network_of(self)), shapes=self.values)
+
     def __getitem__(self: Graph, key: int | str) -> NodeView | TensorView:  # type: ignore[misc]
         """A node by its index or name, or a tensor by its name.
 
@@ -187,6 +195,12 @@ class Navigation:
             found=f"closest: {', '.join(close)}" if close else f"{len(nodes)} nodes",
         )
 
+    def __iter__(self: Graph) -> Iterator[NodeView]:  # type: ignore[misc]
+        """The nodes in execution order."""
+        from graphtools.graph import canonical_order
+
+        return (NodeView(self, self.model.nodes[i]) for i in canonical_order(self))
+
     def find(  # type: ignore[misc]
         self: Graph,
         op: str | None = None,
@@ -205,8 +219,6 @@ class Navigation:
             weight: shape of a constant among the operands.
             attributes: by name, also ``kernel``, ``stride``, ``dilation``, ``groups``.
         """
-        from graphtools.graph import canonical_order
-
         wanted = {_SHORT.get(key, key): _plain(value) for key, value in attributes.items()}
         tests: list[Callable[[NodeView], bool]] = [
             lambda view: op is None or view.op == op,
@@ -220,8 +232,7 @@ class Navigation:
             tests.append(lambda view: any(_fits(w.shape, weight) for w in view.weights))
         if shape is not None:
             tests.append(lambda view: any(_fits(t.shape, shape) for t in view.outputs))
-        views = (NodeView(self, self.model.nodes[i]) for i in canonical_order(self))
-        return [view for view in views if all(test(view) for test in tests)]
+        return [view for view in self if all(test(view) for test in tests)]
 
     def between(self: Graph, a: Any, b: Any) -> list[NodeView]:  # type: ignore[misc]
         """The nodes on any way from ``a`` to ``b``, both ends included, in execution order.
@@ -232,13 +243,10 @@ class Navigation:
         """
         import networkx as nx
 
-        from graphtools.graph import canonical_order
-
         starts, end = _starts(self, a), _end(self, b).index
         after = set(starts).union(*(nx.descendants(self.net, i) for i in starts))
         inside = after & {end, *nx.ancestors(self.net, end)}
-        nodes = self.model.nodes
-        return [NodeView(self, nodes[i]) for i in canonical_order(self) if i in inside]
+        return [view for view in self if view.index in inside]
 
     def subgraph(self: Graph, a: Any, b: Any) -> Part:  # type: ignore[misc]
         """The part of the network from ``a`` to ``b``: nodes, and a file of their own.

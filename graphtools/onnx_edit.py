@@ -183,7 +183,7 @@ def inferred_shapes(model: Model) -> dict[str, Value]:
     try:
         found = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
     except (onnx.shape_inference.InferenceError, ValueError):
-        found = whole.value_info  # the model contradicts itself, or is too large for one message
+        found = graph.value_info  # the model contradicts itself, or is too large for one message
     for value in found:
         for axis in value.type.tensor_type.shape.dim:
             if axis.dim_param.startswith("unk__"):

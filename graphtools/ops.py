@@ -2,8 +2,8 @@
 
 A forward is a function of `Ops` and never touches values itself. What it means depends on who
 reads it: `graphtools.trace` records a template, `graphtools.unify` finds that template in a
-graph, `graphtools.numpy_ops` computes it. Arrays carry no batch axis: a feature map is
-``[C, F, T]``, a sequence ``[C, T]``, a vector ``[C]``.
+graph, `graphtools.numpy_ops` computes it, `graphtools.shapes` follows shapes through it. Arrays
+carry no batch axis: a feature map is ``[C, F, T]``, a sequence ``[C, T]``, a vector ``[C]``.
 
 A *slot* names the place of a layer's weights ("layer1.0.conv1"); it is the module path that the
 forward gives it, and says nothing about the names in a file.

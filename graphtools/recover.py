@@ -36,6 +36,15 @@ class Recovered:
         shown = config if len(config) <= 80 else f"{config[:77]}..."
         return f"<Recovered {self.family.title}: {slots} slots, {shown}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the explorer, with the slots of the family."""
+        from graphtools.explorer import Overlays, inline
+        from graphtools.hierarchy import hierarchy
+
+        labels = {layer.node: slot for slot, layer in self.binding.layers.items()}
+        overlays = Overlays(title=self.family.title, labels=labels)
+        return inline(self.graph, hierarchy(self.graph, self), overlays, self.graph.values)
+
     @cached_property
     def stages(self) -> tuple[BlockView, ...]:
         """The stages that have weights, in execution order."""
@@ -54,6 +63,13 @@ class NearMiss:
     family: Family
     config: Any
     miss: Miss
+
+    def __repr__(self) -> str:
+        miss = self.miss
+        reason = (
+            f"at {miss.reason.where}: {miss.reason.expected} expected, {miss.reason.found} found"
+        )
+        return f"<NearMiss {self.family.title}: {reason}>"
 
     def error(self, graph: Graph) -> MissError:
         """The same as an error, for callers that need a family."""

@@ -20,6 +20,7 @@ __all__ = ["shapes"]
 # whole multiples of the strides that are told.
 _BATCH, _LONG = (1, 2), (208, 528)
 _PARTS = (1, 2, 4, 8, 16)
+_MEASURED_BYTES = 500_000_000
 
 
 def shapes(graph: Graph, *, measure: bool = True) -> dict[str, Value]:
@@ -32,10 +33,11 @@ def shapes(graph: Graph, *, measure: bool = True) -> dict[str, Value]:
     length is rounded is not said); any other is ``?``.
 
     Args:
-        measure: run the model where inference does not know; what onnxruntime refuses stays
-            unknown.
+        measure: run the model where inference does not know; what onnxruntime refuses, and a
+            model of more than 500 MB of weights, stays unknown.
     """
     model = graph.model
+    measure = measure and sum(4 * t.size for t in model.constants.values()) <= _MEASURED_BYTES
     found = inferred_shapes(model) | {v.name: v for v in (*model.inputs, *model.outputs)}
     unknown = [
         name

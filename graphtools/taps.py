@@ -18,7 +18,7 @@ from graphtools.onnx_edit import SegmentRule, inner_tensors, own_tensors
 from graphtools.runtime import Runner, dtype_of
 from graphtools.tensors import Array, DType
 
-__all__ = ["Chosen", "Tap", "choose", "plan", "run_taps"]
+__all__ = ["Chosen", "Tap", "choose", "plan", "run_taps", "weights_before"]
 
 _INSIDE = "inside a subgraph, which no output of the model can reach"
 # onnxruntime hands a run's results over as copies, so that each is held twice for a moment.
@@ -167,6 +167,32 @@ def run_taps(
         found = Runner.frugal(graph.model, [tap.name for tap in part], rule).run(feeds)
         for tap in part:
             yield tap, found.pop(tap.name)
+
+
+def weights_before(graph: Graph, tensors: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For every tensor the constants that it is computed with from the other ones, in an
+    execution order; shapes, masks and scalars are left out.
+    """
+    place = {index: at for at, index in enumerate(canonical_order(graph))}
+    known = set(tensors)
+    found: dict[str, tuple[str, ...]] = {}
+    for tensor in tensors:
+        inside: set[int] = set()
+        pending = [tensor]
+        while pending:
+            node = graph.producers.get(pending.pop())
+            if node is not None and node.index not in inside:
+                inside.add(node.index)
+                pending += [name for name in node.inputs if name and name not in known]
+        ordered = sorted(inside, key=place.__getitem__)
+        reads = (name for index in ordered for name in graph.model.nodes[index].inputs)
+        found[tensor] = tuple(dict.fromkeys(name for name in reads if _is_weight(graph, name)))
+    return found
+
+
+def _is_weight(graph: Graph, name: str) -> bool:
+    constant = graph.model.constants.get(name)
+    return constant is not None and constant.dtype.is_float and constant.size > 1
 
 
 def _slices(graph: Graph, taps: Sequence[Tap], budget: int) -> list[list[Tap]]:

@@ -53,9 +53,14 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.fixture
+def workplace(made: Path, tmp_path: Path) -> Path:
+    """A folder that has what the documentation's commands name, for one page alone."""
+    return Path(shutil.copytree(made, tmp_path / "work"))
+
+
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that has what the documentation's commands name."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from safetensors.numpy import save_file
 
     from fixtures import checkpoints
@@ -91,6 +96,8 @@ def _add_dump(folder: Path) -> None:
 
     baseline(folder / "model.onnx", folder / "clip.wav", folder / "baseline.gguf")
     arrays = open_arrays(folder / "baseline.gguf")
+    np.save(folder / "known.npy", arrays.read("embedding"))
+    np.save(folder / "known_features.npy", arrays.read("fbank"))
     (folder / "engine_dump").mkdir()
     for name in arrays.readers:
         np.save(folder / "engine_dump" / f"{name}.npy", arrays.read(name))
@@ -116,6 +123,7 @@ def _add_codec(folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_that_is_shown_runs(page: Path, workplace: Path) -> None:
     run(shlex.split("graphtools convert --model model.onnx --output model.gguf"), workplace)
+    shutil.copy(workplace / "model.gguf", workplace / "other.gguf")
     for command in commands(page):
         # The default models are on the hub, which a test does not ask.
         for flag, folder in (("--analyze", "emotion"), ("--age-gender", "age_gender")):
@@ -134,7 +142,13 @@ def run(command: list[str], folder: Path) -> None:
     done = subprocess.run(
         [*tool, *command[1:]],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        # Whatever asks for a browser gets one that shows nothing.
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
+            "BROWSER": "true",
+        },
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,

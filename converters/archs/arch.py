@@ -9,7 +9,7 @@ from converters.archs.building import Builder
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
 from converters.network import Network
-from converters.schema import Row
+from converters.schema import Counts, Row, Schema
 
 __all__ = ["Arch", "StageRow"]
 
@@ -40,7 +40,11 @@ class Arch:
         tested: library and version that the tests compare the forward with (state dicts).
         space: the configurations that they cover, for people.
         architecture: ``general.architecture`` of the file.
-        optional_rows: keys that only some models have.
+        optional_rows: keys that only some models have; all of them or none.
+        forbidden: how keys begin that would be taken for another model's.
+        counts: numbers among the keys, as the tensors have them.
+        whole: the state dict is kept whole, tensors that no layer reads included.
+        quantised: weights may be quantised after the conversion; norms and biases never.
         inverse: the way back from outputs to inputs, for codecs.
         stages: the table that ``inspect`` shows of a network whose stages are keys.
     """
@@ -59,6 +63,10 @@ class Arch:
     space: str = ""
     architecture: str = "voicedetect"
     optional_rows: tuple[Row, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    counts: Counts = lambda manifest: {}
+    whole: bool = False
+    quantised: bool = False
     inverse: Callable[[Manifest], Network] | None = None
     stages: Callable[[Manifest], list[StageRow]] | None = None
 
@@ -66,3 +74,9 @@ class Arch:
     def all_rows(self) -> tuple[Row, ...]:
         """Every key that a manifest of this architecture may have."""
         return self.rows + self.optional_rows
+
+    @property
+    def schema(self) -> Schema:
+        """What its files have to hold."""
+        sets = (self.optional_rows,) if self.optional_rows else ()
+        return Schema(self.name, self.rows, sets, self.forbidden, self.counts)

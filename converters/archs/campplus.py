@@ -8,8 +8,8 @@ from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.building import BN_PARTS, Builder
 from converters.manifest import Manifest
-from converters.network import Network, pull
-from converters.schema import Row
+from converters.network import Network, axis, pull
+from converters.schema import Row, tensor_row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, campplus
 from graphtools.match import Role
@@ -23,13 +23,24 @@ _P = "voicedetect.campplus"
 # (WeSpeaker's class has 1e-7). It moves no standard deviation above 1e-3 by more than 5e-4.
 _MAX_POOLING_EPS = 1e-6
 
+# Endings of a kept batch norm's four tensors.
+_NORM = tuple(f".{part}" for part in BN_PARTS.values())
+
 _ROWS = (
     *speaker.rows("campplus"),
-    Row(f"{_P}.conv_weight", "[string]", "convolutions in pull order", "replay"),
-    Row(f"{_P}.conv_bias", "[string]", 'their biases; "" where there is none', "replay"),
-    Row(f"{_P}.bn_prefix", "[string]", "kept batch norms in pull order, as prefixes", "replay"),
-    Row(f"{_P}.emb_bn_mean", "string", "running mean of the last batch norm", "replay"),
-    Row(f"{_P}.emb_bn_var", "string", "its running variance", "replay"),
+    tensor_row(f"{_P}.conv_weight", "convolutions in pull order", group="convs"),
+    tensor_row(
+        f"{_P}.conv_bias", 'their biases; "" where there is none', optional=True, group="convs"
+    ),
+    Row(
+        f"{_P}.bn_prefix",
+        "[string]",
+        "kept batch norms in pull order, as prefixes",
+        "replay",
+        names=_NORM,
+    ),
+    tensor_row(f"{_P}.emb_bn_mean", "running mean of the last batch norm"),
+    tensor_row(f"{_P}.emb_bn_var", "its running variance"),
     Row(f"{_P}.bn_eps", "f32", "epsilon of every batch norm", "source"),
 )
 
@@ -116,9 +127,21 @@ def _restore(m: Manifest) -> Network:
             "cam.valid": 0.0,
         },
         keys={"bn.eps": f"{_P}.bn_eps"},
+        input=speaker.features(m),
     )
 
 
+def _counts(m: Manifest) -> dict[str, object]:
+    return {"voicedetect.embedding_dim": axis(m, m.get(f"{_P}.emb_bn_mean", "string"))}
+
+
 ARCH = Arch(
-    "campplus", campplus.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
+    "campplus",
+    campplus.NAME,
+    _ROWS,
+    _restore,
+    outputs=("encoder_out",),
+    describe=_describe,
+    forbidden=speaker.FORBIDDEN,
+    counts=_counts,
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.manifest import Manifest
-from converters.network import Network
+from converters.network import Network, axis
 from converters.schema import Row
 from converters.sources.yaml_text import values_of
 from graphtools.errors import UnsupportedError
@@ -128,7 +129,14 @@ def _restore(m: Manifest) -> Network:
                 expected=str(found),
                 found=str(m.get(key, "u32")),
             )
-    return network
+    return replace(network, input=speaker.features(m))
+
+
+def _counts(m: Manifest) -> dict[str, object]:
+    shapes = {t.name: t.shape for t in m.tensors}
+    sizes = _sizes(_network(shapes).config, shapes)
+    found: dict[str, object] = {key: value for key, (value, _) in sizes.items()}
+    return found | {"voicedetect.embedding_dim": axis(m, "fc.conv.weight")}
 
 
 ARCH = Arch(
@@ -142,4 +150,7 @@ ARCH = Arch(
     model="speechbrain/spkrec-ecapa-voxceleb",
     tested="speechbrain 1.1.2",
     space="any widths, 2 to 4 blocks, scale 2 to 8, odd kernels, dilations 1, 2, 3 .., ReLU",
+    forbidden=speaker.FORBIDDEN,
+    counts=_counts,
+    whole=True,
 )

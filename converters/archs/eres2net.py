@@ -6,8 +6,8 @@ from converters.archs import speaker
 from converters.archs.arch import Arch
 from converters.archs.building import Builder
 from converters.manifest import Manifest
-from converters.network import Network, pull
-from converters.schema import Row
+from converters.network import Network, axis, pull
+from converters.schema import Row, tensor_row
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, eres2net
 from graphtools.match import Role
@@ -18,14 +18,16 @@ _P = "voicedetect.eres2net"
 
 _ROWS = (
     *speaker.rows("eres2net"),
-    Row(f"{_P}.conv_weight", "[string]", "convolutions in pull order", "replay"),
-    Row(f"{_P}.conv_bias", "[string]", 'their biases; "" where there is none', "replay"),
-    Row(f"{_P}.conv_stride", "[i32]", "their strides, on both axes", "replay"),
+    tensor_row(f"{_P}.conv_weight", "convolutions in pull order", group="convs"),
+    tensor_row(
+        f"{_P}.conv_bias", 'their biases; "" where there is none', optional=True, group="convs"
+    ),
+    Row(f"{_P}.conv_stride", "[i32]", "their strides, on both axes", "replay", group="convs"),
     Row(f"{_P}.num_blocks", "[i32]", "blocks in each of the four layers", "replay"),
     Row(f"{_P}.m_channels", "u32", "channels of the stem", "replay"),
     Row(f"{_P}.scale", "u32", "chunks that a block splits its channels into", "replay"),
-    Row(f"{_P}.seg_weight", "string", "embedding layer [out, in]", "replay"),
-    Row(f"{_P}.seg_bias", "string", "its bias", "replay"),
+    tensor_row(f"{_P}.seg_weight", "embedding layer [out, in]"),
+    tensor_row(f"{_P}.seg_bias", 'its bias; "" for none', optional=True),
     Row(f"{_P}.relu_clamp", "f32", "upper bound of the blocks' Hardtanh(0, bound)", "replay"),
     Row(f"{_P}.var_eps", "f32", "added to the variance in the pooling", "measured"),
 )
@@ -85,9 +87,24 @@ def _restore(m: Manifest) -> Network:
         constants={name: m.get(key, "f32") for name, key in keys.items()},
         strides=dict(zip(slots, strides, strict=True)),
         keys=keys,
+        input=speaker.features(m),
     )
 
 
+def _counts(m: Manifest) -> dict[str, object]:
+    return {
+        "voicedetect.embedding_dim": axis(m, m.get(f"{_P}.seg_weight", "string")),
+        f"{_P}.m_channels": axis(m, m.get(f"{_P}.conv_weight", "[string]")[0]),
+    }
+
+
 ARCH = Arch(
-    "eres2net", eres2net.NAME, _ROWS, _restore, outputs=("encoder_out",), describe=_describe
+    "eres2net",
+    eres2net.NAME,
+    _ROWS,
+    _restore,
+    outputs=("encoder_out",),
+    describe=_describe,
+    forbidden=speaker.FORBIDDEN,
+    counts=_counts,
 )

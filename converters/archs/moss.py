@@ -6,6 +6,7 @@ One schema: mono is the case of one channel, and writes the mono keys exactly.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from converters.archs.arch import Arch, StageRow
 from converters.archs.checkpoint import CheckpointBuilder
 from converters.archs.moss_stages import (
     ARRAYS,
+    MAX_SECONDS,
     Stage,
     arrays_of,
     check_code_dim,
@@ -20,11 +22,12 @@ from converters.archs.moss_stages import (
     check_shapes,
     check_tower,
     check_windows,
+    require_meaningful,
     seconds_of_key,
     stage_tables,
 )
 from converters.manifest import Manifest
-from converters.network import Network
+from converters.network import Network, axis
 from converters.schema import Row
 from graphtools.errors import UnsupportedError, UsageError
 from graphtools.families import FAMILIES, moss
@@ -66,7 +69,13 @@ _MONO_ROWS = (
         for row in (
             Row(f"{_P}.{tower}.n_stages", "u32", f"stages of the {name}", "source"),
             *(
-                Row(f"{_P}.{tower}.{key}", "[i32]", f"{name}: {_MEANINGS[key]}", "replay")
+                Row(
+                    f"{_P}.{tower}.{key}",
+                    "[i32]",
+                    f"{name}: {_MEANINGS[key]}",
+                    "replay",
+                    group=tower,
+                )
                 for key in ARRAYS
             ),
         )
@@ -170,8 +179,13 @@ def _towers(m: Manifest) -> tuple[list[Stage], list[Stage]]:
             raise UnsupportedError(
                 f"the stage arrays of {tower} are not of one length", found=str(sorted(lengths))
             )
-        if any(p < 1 for k, p in zip(found["kind"], found["patch"], strict=True) if k == 0):
-            raise UnsupportedError(f"a patch stage of {tower} has no size")
+        require_meaningful(tower, found, len(m.tensors))
+    if not 0.0 < seconds <= MAX_SECONDS or rate * channels < 1:
+        raise UnsupportedError(
+            "the attention's reach means nothing",
+            expected=f"a sample rate, channels, and above 0 to {MAX_SECONDS:g} s",
+            found=f"{rate:g} Hz, {channels} channels, {seconds:g} s",
+        )
     return stage_tables(arrays, rate * channels, seconds_of_key(seconds))
 
 
@@ -182,14 +196,28 @@ def _restore(m: Manifest, direction: str) -> Network:
         _family_stage(stage) for stage in (encoder if direction == "encode" else decoder)
     )
     names = {t.name for t in m.tensors}
+    quantizers = m.get(f"{_P}.num_quantizers", "u32")
+    if not 1 <= quantizers <= len(names):
+        raise UnsupportedError(
+            f"the key {_P + '.num_quantizers'!r} does not fit the tensors",
+            expected=f"from 1 to {len(names)}, the number of tensors",
+            found=str(quantizers),
+        )
     cfg = moss.Config(
         "encode" if direction == "encode" else "decode",
         stages,
-        m.get(f"{_P}.num_quantizers", "u32"),
+        quantizers,
         f"quantizer.{'input' if direction == 'encode' else 'output'}_proj.weight" in names,
     )
     family = FAMILIES[moss.NAME]
-    return Network(family, cfg, bind_names(family.template(cfg), names), constants={})
+    bound = bind_names(family.template(cfg), names)
+    return Network(
+        family,
+        cfg,
+        bound,
+        constants={},
+        input=(1, None) if direction == "encode" else (quantizers, None),
+    )
 
 
 def _stages(m: Manifest) -> list[StageRow]:
@@ -221,6 +249,48 @@ def _family_stage(s: Stage) -> moss.Patch | moss.Transformer:
     return moss.Transformer(s.in_dim, s.d_model, s.n_heads, s.n_layers, s.d_ff, s.out_dim, s.window)
 
 
+def _counts(m: Manifest) -> dict[str, object]:
+    book = "quantizer.quantizers.0"
+    channels = m.get(f"{_P}.channels", "u32") if f"{_P}.channels" in m.by_key else 1
+    patches = math.prod(patch for patch in m.get(f"{_P}.enc.patch", "[i32]") if patch)
+    found: dict[str, object] = {
+        f"{_P}.num_quantizers": _numbered(m, "quantizer.quantizers."),
+        f"{_P}.codebook_size": axis(m, f"{book}.codebook.weight"),
+        f"{_P}.codebook_dim": axis(m, f"{book}.codebook.weight", 1),
+        f"{_P}.rvq_dim": axis(m, f"{book}.in_proj.weight", 1),
+        f"{_P}.downsample": patches // max(channels, 1),
+        f"{_P}.code_dim": axis(m, "quantizer.input_proj.weight", 1),
+    }
+    for key, tower in (("enc", "encoder"), ("dec", "decoder")):
+        kinds = m.get(f"{_P}.{key}.kind", "[i32]")
+        found[f"{_P}.{key}.n_stages"] = len(kinds)
+        rows = [_widths(m, f"{tower}.{i}") if kind == 1 else {} for i, kind in enumerate(kinds)]
+        for name in ("in_dim", "d_model", "n_layers", "d_ff", "out_dim"):
+            values = tuple(row.get(name, 0) for row in rows)
+            found[f"{_P}.{key}.{name}"] = None if None in values else values
+    return found
+
+
+def _widths(m: Manifest, name: str) -> dict[str, int | None]:
+    """What the tensors of a transformer stage say of it; a projection that is not there keeps
+    the width."""
+    layer = f"{name}.transformer.layers.0"
+    width = axis(m, f"{layer}.norm1.weight")
+    into, out = f"{name}.input_proj.weight", f"{name}.output_proj.weight"
+    return {
+        "in_dim": axis(m, into, 1) if into in m.by_name else width,
+        "d_model": width,
+        "n_layers": _numbered(m, f"{name}.transformer.layers."),
+        "d_ff": axis(m, f"{layer}.linear1.weight"),
+        "out_dim": axis(m, out) if out in m.by_name else width,
+    }
+
+
+def _numbered(m: Manifest, stem: str) -> int:
+    """How many modules stand below a list, by their names."""
+    return len({n.removeprefix(stem).split(".")[0] for n in m.by_name if n.startswith(stem)})
+
+
 ARCH = Arch(
     ARCHITECTURE,
     moss.NAME,
@@ -234,5 +304,7 @@ ARCH = Arch(
     inverse=lambda m: _restore(m, "decode"),
     tested="the published model code (a small checkpoint with its latent, codes and audio)",
     stages=_stages,
+    counts=_counts,
+    quantised=True,
     space="any stages of patches and causal rotary transformers, one or two interleaved channels",
 )

@@ -18,6 +18,7 @@ from graphtools.families import moss
 
 __all__ = [
     "ARRAYS",
+    "MAX_SECONDS",
     "Stage",
     "arrays_of",
     "check_code_dim",
@@ -26,12 +27,18 @@ __all__ = [
     "check_tower",
     "check_windows",
     "latent_width",
+    "require_meaningful",
     "seconds_of_key",
     "stage_tables",
 ]
 
 # The stage arrays of a tower, one entry a stage, as the keys call them.
 ARRAYS = ("kind", "patch", "in_dim", "d_model", "n_heads", "n_layers", "d_ff", "out_dim")
+# Of attention's reach: a day.
+MAX_SECONDS = 86400.0
+# Of one patch; the published codecs' largest is 240.
+_MAX_PATCH = 1 << 14
+_MAX_STAGES = 64
 _KINDS = {"PatchedPretransform": 0, "Transformer": 1, "ProjectedTransformer": 1}
 
 
@@ -79,6 +86,25 @@ def stage_tables(
             if kind == 0:
                 rate = rate / patch if tower == "encoder" else rate * patch
     return tables["encoder"], tables["decoder"]
+
+
+def require_meaningful(tower: str, arrays: Mapping[str, Sequence[int]], tensors: int) -> None:
+    """Refuse numbers that no tower has, before stages are made of them.
+
+    Raises:
+        UnsupportedError: a stage of no known kind, a patch or a transformer without a size, more
+            layers than the file has tensors.
+    """
+    stages = list(zip(*(arrays[key] for key in ARRAYS), strict=True))
+    for i, (kind, patch, *widths) in enumerate(stages):
+        sound = kind in (0, 1) and (1 <= patch <= _MAX_PATCH if kind == 0 else min(widths) > 0)
+        if not sound or arrays["n_layers"][i] > tensors or len(stages) > _MAX_STAGES:
+            raise UnsupportedError(
+                f"stage {i} of {tower} means nothing",
+                expected=f"kind 0 with a patch of 1 to {_MAX_PATCH}, or kind 1 with widths, "
+                f"heads and layers of 1 or more; at most {_MAX_STAGES} stages",
+                found=", ".join(f"{key} {arrays[key][i]}" for key in ARRAYS),
+            )
 
 
 def seconds_of_key(stored: float) -> float:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from converters.archs.building import Builder
 from converters.archs.checkpoint import CheckpointBuilder
+from converters.manifest import Manifest
 from converters.schema import Row
+from graphtools.shape_ops import Shape
 
-__all__ = ["ARCHITECTURE", "FBANK_ROWS", "WESPEAKER_WINDOW", "describe", "rows", "set_rows"]
+__all__ = [
+    "ARCHITECTURE",
+    "FBANK_ROWS",
+    "FORBIDDEN",
+    "WESPEAKER_WINDOW",
+    "describe",
+    "features",
+    "rows",
+    "set_rows",
+]
 
 ARCHITECTURE = "voicedetect"
 
@@ -31,6 +42,15 @@ FBANK_ROWS = (
     Row(f"{_P}.fbank.cmn", "bool", "subtract each bin's mean over time", "schema", "", True),
     Row(f"{_P}.fbank.window", "string", "window function", "schema", "", "povey"),
 )
+
+
+# Of the heads: a loader that finds them takes the file for one.
+FORBIDDEN = (f"{_P}.analyze.",)
+
+
+def features(m: Manifest) -> Shape:
+    """What goes in: features [n_mels, T]."""
+    return m.get(f"{_P}.fbank.n_mels", "u32"), None
 
 
 def rows(arch: str) -> tuple[Row, ...]:

@@ -11,7 +11,9 @@ from typing import Any
 
 from converters.archs.arch import Arch
 from converters.archs.checkpoint import BY_USER, CheckpointBuilder
-from converters.archs.wav2vec2_network import PREFIX, restore
+from converters.archs.wav2vec2_network import PREFIX, restore, sizes
+from converters.manifest import Manifest
+from converters.network import axis
 from converters.schema import Row
 from graphtools.errors import UnsupportedError, UsageError
 from graphtools.families import wav2vec2
@@ -21,25 +23,46 @@ __all__ = ["ARCHS", "stored_name"]
 _W, _A = PREFIX, "voicedetect.analyze"
 _POS = "w2v2.encoder.pos_conv_embed.conv"
 
+# Of the speaker encoders: a head has no filter bank and no embedding.
+_FORBIDDEN = ("voicedetect.fbank.", "voicedetect.embedding_dim", "voicedetect.l2_normalize")
+
 _BACKBONE_ROWS = (
     Row(f"{_W}.hidden_size", "u32", "width of the transformer", "source"),
     Row(f"{_W}.n_layers", "u32", "transformer layers", "source"),
     Row(f"{_W}.n_heads", "u32", "attention heads", "replay"),
     Row(f"{_W}.ff_dim", "u32", "width of the feed-forward layers", "source"),
     Row(f"{_W}.num_conv_layers", "u32", "convolutions of the feature extractor", "source"),
-    Row(f"{_W}.conv_dims", "[i32]", "their channels", "source"),
-    Row(f"{_W}.conv_kernels", "[i32]", "their kernels", "source", "samples"),
-    Row(f"{_W}.conv_strides", "[i32]", "their strides", "replay", "samples"),
+    Row(f"{_W}.conv_dims", "[i32]", "their channels", "source", group="convs"),
+    Row(f"{_W}.conv_kernels", "[i32]", "their kernels", "source", "samples", group="convs"),
+    Row(f"{_W}.conv_strides", "[i32]", "their strides", "replay", "samples", group="convs"),
     Row(f"{_W}.feat_extract_norm", "string", "group (first conv only) or layer (all)", "source"),
     Row(f"{_W}.conv_bias", "bool", "the convolutions have a bias", "source"),
     Row(f"{_W}.do_normalize", "bool", "zero-mean, unit-variance waveform", "replay"),
-    Row(f"{_W}.feat_extract_activation", "string", "activation of the conv stack", "source"),
-    Row(f"{_W}.hidden_act", "string", "activation of the feed-forward layers", "source"),
+    Row(
+        f"{_W}.feat_extract_activation",
+        "string",
+        "activation of the conv stack",
+        "source",
+        fixed="gelu",
+    ),
+    Row(
+        f"{_W}.hidden_act",
+        "string",
+        "activation of the feed-forward layers",
+        "source",
+        fixed="gelu",
+    ),
     Row(f"{_W}.do_stable_layer_norm", "bool", "norm before each sublayer, not after", "replay"),
     Row(f"{_W}.layer_norm_eps", "f32", "epsilon of the layer norms", "source"),
     Row(f"{_W}.num_conv_pos_embeddings", "u32", "kernel of the positional convolution", "source"),
     Row(f"{_W}.num_conv_pos_embedding_groups", "u32", "its groups", "source"),
-    Row(f"{_W}.pos_conv_weight_norm_dim", "u32", "axis that its weight norm keeps", "source"),
+    Row(
+        f"{_W}.pos_conv_weight_norm_dim",
+        "u32",
+        "axis that its weight norm keeps",
+        "source",
+        fixed=2,
+    ),
     Row(f"{_W}.use_weighted_layer_sum", "bool", "softmax-weighted sum of all layers", "replay"),
     Row(f"{_W}.classifier_proj_size", "u32", "width of the classifier's projector", "source"),
 )
@@ -277,6 +300,11 @@ def _is_backbone(names: Collection[str]) -> bool:
     return "wav2vec2.feature_projection.projection.weight" in names
 
 
+def _counts(m: Manifest, label: str, classifier: str) -> dict[str, object]:
+    classes = axis(m, classifier)
+    return {f"{_A}.num_{label}s": classes, f"{_A}.{label}_labels": classes, **sizes(m)}
+
+
 _TESTED = "transformers 5.24.0"
 _SPACE = (
     "model_type wav2vec2, any widths and depths, group or layer norm in the conv stack, pre- or "
@@ -295,6 +323,9 @@ _EMOTION = Arch(
     tested=_TESTED,
     space=_SPACE,
     model="superb/wav2vec2-base-superb-er",
+    forbidden=_FORBIDDEN,
+    counts=lambda m: _counts(m, "emotion", "classifier.weight"),
+    whole=True,
 )
 _AGE_GENDER = Arch(
     "wav2vec2_age_gender",
@@ -308,5 +339,8 @@ _AGE_GENDER = Arch(
     space=_SPACE,
     model="audeering/wav2vec2-large-robust-24-ft-age-gender",
     licence="the published age/gender model is CC-BY-NC-SA-4.0: not for commercial use",
+    forbidden=_FORBIDDEN,
+    counts=lambda m: _counts(m, "gender", "gender.out_proj.weight"),
+    whole=True,
 )
 ARCHS = (_EMOTION, _AGE_GENDER)

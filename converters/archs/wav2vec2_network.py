@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from converters.manifest import Manifest
-from converters.network import Network
+from converters.network import Network, axis
 from graphtools.errors import UnsupportedError
 from graphtools.families import FAMILIES, wav2vec2
 from graphtools.names import bind_names, require_ranks
 
-__all__ = ["PREFIX", "restore"]
+__all__ = ["PREFIX", "restore", "sizes"]
 
 # Of the backbone's keys.
 PREFIX = "voicedetect.w2v2"
@@ -47,31 +47,47 @@ def restore(m: Manifest, head: str) -> Network:
     unbiased = () if m[f"{PREFIX}.conv_bias"] else [f"{conv}.conv" for conv in convs]
     names = bind_names(template, shapes, without_bias=unbiased)
     require_ranks(template, names, shapes)
-    normed = any(f"{conv}.layer_norm.weight" in shapes for conv in convs[1:])
-    sizes: dict[str, object] = {
-        "n_layers": _count(shapes, _LAYERS),
-        "num_conv_layers": _count(shapes, _CONVS),
-        "hidden_size": shapes["w2v2.encoder.layer_norm.weight"][0],
-        "ff_dim": shapes[f"{_LAYERS}0.feed_forward.intermediate_dense.weight"][0],
-        "conv_dims": tuple(shapes[f"{conv}.conv.weight"][0] for conv in convs),
-        "conv_kernels": tuple(shapes[f"{conv}.conv.weight"][2] for conv in convs),
-        "conv_bias": any(f"{conv}.conv.bias" in shapes for conv in convs),
-        "feat_extract_norm": "layer" if normed else "group",
-    }
-    if head == "emotion":
-        sizes["classifier_proj_size"] = shapes["projector.weight"][0]
-    for key, found in sizes.items():
-        if m[f"{PREFIX}.{key}"] != found:
+    for key, found in sizes(m).items():
+        if m[key] != found:
             raise UnsupportedError(
-                f"the key {PREFIX + '.' + key!r} does not fit the tensors",
+                f"the key {key!r} does not fit the tensors",
                 expected=repr(found),
-                found=repr(m[f"{PREFIX}.{key}"]),
+                found=repr(m[key]),
                 todo="use the config.json that was published with these weights",
             )
     return Network(family, cfg, names, constants={})
 
 
 _CONVS, _LAYERS = "w2v2.feature_extractor.conv_layers.", "w2v2.encoder.layers."
+
+
+def sizes(m: Manifest) -> dict[str, object]:
+    """What the tensors say that the backbone's keys are; those whose tensors are missing are not
+    among them."""
+    names = m.by_name
+    number = _count(names, _CONVS)
+    convs = [f"{_CONVS}{i}.conv" for i in range(number)]
+    normed = any(f"{_CONVS}{i}.layer_norm.weight" in names for i in range(1, number))
+    found: dict[str, object] = {
+        "n_layers": _count(names, _LAYERS),
+        "num_conv_layers": number,
+        "hidden_size": axis(m, "w2v2.encoder.layer_norm.weight"),
+        "ff_dim": axis(m, f"{_LAYERS}0.feed_forward.intermediate_dense.weight"),
+        "conv_dims": tuple(axis(m, f"{conv}.weight") for conv in convs),
+        "conv_kernels": tuple(axis(m, f"{conv}.weight", 2) for conv in convs),
+        "conv_bias": any(f"{conv}.bias" in names for conv in convs),
+        "feat_extract_norm": "layer" if normed else "group",
+        "num_conv_pos_embeddings": axis(m, f"{_POSITIONS}.weight_v", 2),
+        "classifier_proj_size": axis(m, "projector.weight"),
+    }
+    return {f"{PREFIX}.{key}": value for key, value in found.items() if _is_known(value)}
+
+
+_POSITIONS = "w2v2.encoder.pos_conv_embed.conv"
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and not (isinstance(value, tuple) and None in value)
 
 
 def _count(names: Collection[str], stem: str) -> int:

@@ -12,6 +12,7 @@ import io
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from types import FrameType
 
 import click
@@ -22,12 +23,16 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "inspect": "Show what a model or a manifest GGUF holds.",
     "view": "Show a model as a page: boxes to unfold, weights, goldens, errors.",
+    "shell": "Python with a model's graph, network and manifest at hand.",
     "export": "Write the graph for other programs and viewers.",
     "convert": "Write a proven manifest GGUF of a model.",
     "baseline": "Write golden intermediates of a clip, or any tensors of any ONNX.",
     "replay": "Compute the outputs of a manifest GGUF alone.",
     "compare": "Find the first tensor in which an engine differs from goldens.",
-    "diff": "Say whether two ONNX files hold the same network.",
+    "diff": "Say whether two ONNX files, or two GGUFs, are the same.",
+    "lint": "Check a GGUF against its schema and ggml's limits.",
+    "check": "Convert, prove and lint a model: the acceptance check.",
+    "frontend": "Find the front end that a known embedding was made with.",
     "tap": "Write a baseline of any torch module's submodules.",
 }
 
@@ -53,8 +58,10 @@ def cli() -> None:
     """Port speech models to C++ engines on ggml: look, convert with proof, make goldens.
 
     \b
-    Exit codes: 0 fine, 1 differs, 2 wrong call or missing input, 3 not supported
-    or refused, 4 a missing optional package, 5 other I/O or network, 70 our bug.
+    Exit codes: 0 fine, 1 differs or findings, 2 wrong call or missing input,
+    3 not supported or refused, 4 a missing optional package, 5 other I/O or
+    network, 70 our bug, 77 skipped (check alone). With --json an error is an
+    object on stdout as well.
     """
 
 
@@ -74,6 +81,40 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, io.StringIO())
+    try:
+        code = cli.main(prog_name="graphtools", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except BrokenPipeError:  # the reader of our output went away (`| head`)
+        _silence_stdout()
+        sys.exit(0)
+    except Exception as error:  # the edge: whatever arrives here ends in a message
+        failure = _failure(error)
+        if failure.code == _BUG and os.environ.get("GRAPHTOOLS_TRACEBACK"):
+            raise
+        try:
+            _tell(failure)
+        except OSError:  # nowhere to say it
+            _silence_stdout()
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+
+
+_BUG = 70
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How a command ends that did not end well: for people, and as data."""
+
+    code: int
+    text: str
+    fields: dict[str, str]
+
+
+def _failure(error: Exception) -> _Failure:
     from graphtools.errors import (
         Error,
         MissingDependencyError,
@@ -88,34 +129,40 @@ def main() -> None:
         (MissingDependencyError, 4),
         (StorageError, 5),
     )
-    try:
-        code = cli.main(prog_name="graphtools", standalone_mode=False)
-        sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing more to say to anyone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except Error as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(next(code for kind, code in codes if isinstance(error, kind)))
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        click.echo(f"error: {error.strerror or error}{where}", err=True)
-        sys.exit(5)
-    except Exception as error:  # the edge: whatever arrives here is a bug of ours
-        if os.environ.get("GRAPHTOOLS_TRACEBACK"):
-            raise
-        click.echo(
-            f"internal error: {type(error).__name__}: {error}\n"
-            "  This is a bug in graphtools. Set GRAPHTOOLS_TRACEBACK=1 to see where, and "
-            "report it with the command.",
-            err=True,
-        )
-        sys.exit(70)
+    kind = {"kind": type(error).__name__}
+    if isinstance(error, click.ClickException):
+        shown = io.StringIO()
+        error.show(file=shown)
+        text = shown.getvalue().rstrip("\n")
+        return _Failure(error.exit_code, text, kind | {"error": error.format_message()})
+    if isinstance(error, click.Abort):
+        return _Failure(130, "interrupted", kind | {"error": "interrupted"})
+    if isinstance(error, Error):
+        code = next(code for of, code in codes if isinstance(error, of))
+        return _Failure(code, f"error: {error}", kind | error.fields())
+    if isinstance(error, OSError):
+        cause = error.strerror or str(error)
+        where = {"file": str(error.filename)} if error.filename else {}
+        text = f"error: {cause}" + (f" ({error.filename})" if error.filename else "")
+        return _Failure(5, text, kind | {"error": cause} | where)
+    text = (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "  This is a bug in graphtools. Set GRAPHTOOLS_TRACEBACK=1 to see where, and "
+        "report it with the command."
+    )
+    return _Failure(_BUG, text, kind | {"error": str(error)})
+
+
+def _tell(failure: _Failure) -> None:
+    """The message on stderr; with ``--json`` an object on stdout as well. Looked for in the
+    arguments as they came: a call that cannot be understood has no options yet."""
+    click.echo(failure.text, err=True)
+    if "--json" in sys.argv[1:]:
+        from converters.cli.output import print_json
+
+        print_json({"error": {"code": failure.code, **failure.fields}})
+
+
+def _silence_stdout() -> None:
+    """What is still to be flushed goes nowhere, as there is nobody to take it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

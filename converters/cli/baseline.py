@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,7 @@ from converters.cli.model_option import ChosenModel, model_options
 from converters.cli.output import json_option, print_json, table
 
 if TYPE_CHECKING:
+    from converters.golden_taps import GoldenTaps
     from graphtools.onnx_edit import SegmentRule
 
 __all__ = ["command"]
@@ -91,14 +92,10 @@ def command(
     chosen: ChosenModel,
     audio: str | None,
     output: Path,
-    taps: tuple[str, ...],
-    inputs: tuple[str, ...],
-    seed: int | None,
-    dims: tuple[str, ...],
-    max_memory: str | None,
     seg_pool: SegmentRule,
     exports: tuple[Path, ...],
     as_json: bool,
+    **tapping: Any,
 ) -> None:
     """Write golden intermediates: of one clip the front end, every stage and the embedding; of
     any ONNX model the tensors that are named.
@@ -109,19 +106,36 @@ def command(
       graphtools baseline --model model.onnx --random 0 --dim T=298 --tap op:Conv \\
           --output taps.gguf
     """
-    from converters.archs.checkpoint import Options
-    from converters.baseline import baseline
-
-    if taps or inputs or dims or max_memory or seed is not None:
-        _taps(chosen, audio, output, taps, inputs, seed, dims, max_memory, seg_pool, as_json)
-        return
-    if audio is None:
+    clip = None if audio is None else Path(audio)
+    if any(value not in ((), None) for value in tapping.values()):
+        if exports or chosen.arch or chosen.do_normalize is not None:
+            raise click.UsageError(
+                "--onnx, --arch and --do-normalize are of known networks' clips; --tap, --input, "
+                "--random, --dim and --max-memory of any ONNX model"
+            )
+        _taps(chosen, clip, output, seg_pool, as_json, **tapping)
+    elif clip is None:
         raise click.UsageError(
             "give --audio WAV; of any ONNX model --input NAME=NPY or --random SEED"
         )
+    else:
+        _clip(chosen, clip, output, seg_pool, exports, as_json)
+
+
+def _clip(
+    chosen: ChosenModel,
+    audio: Path,
+    output: Path,
+    seg_pool: SegmentRule,
+    exports: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    from converters.archs.checkpoint import Options
+    from converters.baseline import baseline
+
     done = baseline(
         chosen.path,
-        Path(audio),
+        audio,
         output,
         name=chosen.model,
         arch=chosen.arch,
@@ -146,15 +160,16 @@ def command(
 
 def _taps(
     chosen: ChosenModel,
-    audio: str | None,
+    audio: Path | None,
     output: Path,
+    seg_pool: SegmentRule,
+    as_json: bool,
+    *,
     taps: tuple[str, ...],
     inputs: tuple[str, ...],
     seed: int | None,
     dims: tuple[str, ...],
     max_memory: str | None,
-    seg_pool: SegmentRule,
-    as_json: bool,
 ) -> None:
     from converters.golden_taps import Plan, golden_taps
 
@@ -169,7 +184,7 @@ def _taps(
         chosen.path,
         output,
         inputs={name: Path(file) for name, file in _pairs(inputs, "--input", "NAME=NPY")},
-        audio=None if audio is None else Path(audio),
+        audio=audio,
         seed=seed,
         dims={name: _length(n) for name, n in _pairs(dims, "--dim", "AXIS=LENGTH")},
         taps=taps,
@@ -180,7 +195,11 @@ def _taps(
     )
     if as_json:
         print_json(done.to_json())
-        return
+    else:
+        _print_taps(done)
+
+
+def _print_taps(done: GoldenTaps) -> None:
     strange = [t for t in done.tensors if t.nans or t.infs]
     shown = [*strange, *(t for t in done.tensors if not (t.nans or t.infs))][:_ROWS]
     table(

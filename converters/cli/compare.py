@@ -32,6 +32,12 @@ __all__ = ["command"]
     "own noise, where that is more.",
 )
 @click.option("--atol", type=float, help="The largest max|d|, in place of --tol.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also write a page with all of it: tables, errors by stage, heat maps of |d|.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -42,6 +48,7 @@ def command(
     cos: float,
     tol: float,
     atol: float | None,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Compare an engine's tensors with goldens: a GGUF, an .npz, an .npy, raw f32 .bin files, or
@@ -50,11 +57,16 @@ def command(
     \b
     Example:
       graphtools compare baseline.gguf engine_dump/
+      graphtools compare baseline.gguf engine_dump/ --html report.html
     """
     from converters.comparison import compare
     from converters.comparison_text import summary
     from converters.gates import Gates
     from converters.matching import read_map
+    from graphtools.files import require_other
+
+    if html is not None:
+        require_other(html, golden, ours)
 
     found = compare(
         golden,
@@ -62,6 +74,10 @@ def command(
         names=read_map(mapped) if mapped is not None else None,
         gates=Gates(cosine=cos, relative=tol, absolute=atol),
     )
+    if html is not None:
+        from converters.comparison_html import write_html
+
+        write_html(found, html)
     if as_json:
         print_json(found.to_json())
     else:

@@ -62,9 +62,10 @@ def command(
     from converters.archs.checkpoint import Options
     from converters.convert import convert
 
+    path = chosen.path  # a download has a bar of its own
     with progress_bar("writing") as progress:
         done = convert(
-            chosen.path,
+            path,
             output,
             name=chosen.model,
             arch=chosen.arch,

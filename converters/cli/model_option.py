@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,36 @@ class ChosenModel:
     """What the options mean.
 
     Attributes:
-        model: the argument, or the default model of the architecture.
-        path: where it is on this machine.
+        named: the argument, if one was given.
+        file: which file of a folder or repository, if one was named.
         arch: the architecture that is asserted, if any.
         do_normalize: what the user says about the waveform, if anything.
     """
 
-    model: str
-    path: Path
+    named: str | None
+    file: str | None
     arch: str | None
     do_normalize: bool | None
+
+    @property
+    def model(self) -> str:
+        """The argument, or the default model of the asserted architecture."""
+        from converters.archs import arch_named
+        from graphtools.errors import UsageError
+
+        default = arch_named(self.arch).model if self.arch is not None else ""
+        if self.named is None and not default:
+            raise UsageError(
+                "no model is named", todo="add --model FILE, FOLDER or a Hugging Face id"
+            )
+        return default if self.named is None else self.named
+
+    @cached_property
+    def path(self) -> Path:
+        """Where the model is on this machine; fetched if need be."""
+        from converters.sources.locate import locate
+
+        return locate(self.model, self.file)
 
 
 def model_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -47,7 +68,8 @@ def model_options(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         flags = {"analyze": analyze, "age_gender": age_gender}
         named = [_ALIASES[flag] for flag, given in flags.items() if given]
-        function(chosen=_choose(model, file, arch, named, do_normalize), **rest)
+        asserted = _asserted(arch, named)
+        function(chosen=ChosenModel(model, file, asserted, do_normalize), **rest)
 
     for option in reversed(
         (
@@ -72,24 +94,18 @@ def model_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _choose(
-    model: str | None,
-    file: str | None,
-    arch: str | None,
-    named: list[str],
-    do_normalize: bool | None,
-) -> ChosenModel:
-    from converters.archs import arch_named
-    from converters.sources.locate import locate
+def _asserted(arch: str | None, named: list[str]) -> str | None:
+    from converters.archs import ARCHS
     from graphtools.errors import UsageError
 
+    names = [known.name for known in ARCHS]
     asserted = list(dict.fromkeys([*named, *([arch] if arch else [])]))
     if len(asserted) > 1:
         raise UsageError("more than one architecture is asserted", found=", ".join(asserted))
-    wanted = arch_named(asserted[0]) if asserted else None
-    if model is None and (wanted is None or not wanted.model):
-        raise UsageError("no model is named", todo="add --model FILE, FOLDER or a Hugging Face id")
-    chosen = model if model is not None else wanted.model if wanted else ""
-    return ChosenModel(
-        chosen, locate(chosen, file), asserted[0] if asserted else None, do_normalize
-    )
+    if asserted and asserted[0] not in names:
+        raise UsageError(
+            f"unknown architecture {asserted[0]!r}",
+            expected=", ".join(names),
+            todo="leave --arch out to have the network recognised",
+        )
+    return asserted[0] if asserted else None

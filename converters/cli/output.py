@@ -53,15 +53,17 @@ def console() -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A plain table under a title."""
+    """A plain table under a title; on a narrow terminal the names in front wrap last."""
     from rich.table import Table
     from rich.text import Text
 
+    from converters.text import printable
+
     shown = Table(box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, overflow="fold")
+    for place, column in enumerate(columns):
+        shown.add_column(column, overflow="fold", no_wrap=place == 0)
     for row in rows:
-        shown.add_row(*(Text(str(cell)) for cell in row))
+        shown.add_row(*(Text(printable(str(cell))) for cell in row))
     out = console()
     out.print(Text(title))
     out.print(shown)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from converters.sources.source import shards_of
-from graphtools.errors import StorageError, UnsupportedError, UsageError
+from graphtools.errors import StorageError, UnreachableError, UnsupportedError, UsageError
 from graphtools.files import require_room
 from graphtools.tensors import Array, DType, FileSpan, LazyTensor
 
@@ -22,7 +22,8 @@ def list_files(model: str) -> list[str]:
     Raises:
         UsageError: there is no such repository.
         UnsupportedError: it is gated.
-        StorageError: the hub cannot be reached.
+        UnreachableError: the hub cannot be reached.
+        StorageError: it answers with what cannot be used, or the disk fails.
     """
     from huggingface_hub import HfApi
 
@@ -133,13 +134,38 @@ def _explained(model: str) -> Iterator[None]:
         gone = isinstance(error, EntryNotFoundError) and not isinstance(
             error, LocalEntryNotFoundError
         )
+        if gone:
+            raise StorageError(
+                f"a file of {model} is not on the hub any more",
+                found=_line(error),
+                todo="check the repository, or download the model and name its path",
+            ) from error
+        if _is_unreachable(error):
+            raise UnreachableError(
+                f"cannot fetch {model} from the hub",
+                found=_line(error),
+                todo="check the network, or download the model and name its path",
+            ) from error
         raise StorageError(
-            f"a file of {model} is not on the hub any more"
-            if gone
-            else f"cannot fetch {model} from the hub",
+            f"cannot fetch {model} from the hub",
             found=_line(error),
-            todo="check the network, or download the model and name its path",
+            todo="check the disk and the folder of HF_HOME, or download the model by other means",
         ) from error
+
+
+# Answers of a server, or of what stands between, that say nothing about the request itself.
+_AWAY = (403, 407, 408, 429)
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether the network failed, and not the disk or the request."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if isinstance(error, HfHubHTTPError):
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        return not isinstance(status, int) or status >= 500 or status in _AWAY
+    kinds = (LocalEntryNotFoundError, ConnectionError, TimeoutError, *_transport_errors())
+    return isinstance(error, kinds)
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

@@ -23,7 +23,7 @@ _SHOWN_VALUES = 8
 
 # (weights at most, columns of the strip, whether there is a histogram): a page stays below 1 MB
 # and 100 bytes for each node.
-_DETAIL = ((1200, 64, True), (2500, 24, True))
+_DETAIL = ((2500, 64, True), (6000, 16, True))
 
 _LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -213,6 +213,7 @@ def _error(error: Error) -> dict[str, Any]:
         "bound": "-" if error.bound is None else f"{error.bound:.3g}",
         "ratio": min(ratio, 1e9),
         "cosine": "-" if error.cosine is None else f"{error.cosine:.6f}",
+        "missing": error.missing,
         "problem": error.problem,
         "note": error.note,
     }

@@ -62,6 +62,7 @@ class Error:
         cosine: None where nothing could be compared.
         problem: why it is wrong; "" where it is right.
         note: what is worth knowing of one that is right.
+        missing: the engine has no such tensor.
     """
 
     max_abs: float | None
@@ -69,6 +70,7 @@ class Error:
     cosine: float | None
     problem: str
     note: str = ""
+    missing: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,11 @@ from graphtools.model import Value
 
 __all__ = ["inline", "page"]
 
-_SCRIPTS = ("model.js", "layout.js", "draw.js", "panel.js", "search.js", "main.js")
+_STYLES = ("page.css", "graph.css", "panel.css")
+_SCRIPTS = (
+    *("model.js", "text.js", "layout.js", "draw.js", "weights.js", "panel.js", "details.js"),
+    *("search.js", "view.js", "keys.js", "frame.js", "main.js"),
+)
 
 
 def page(
@@ -48,7 +52,7 @@ def page(
     scripts = [_library(), *(_asset(name) for name in _SCRIPTS)]
     parts = {
         "title": html.escape(f"{graph.model.path.name} - graphtools"),
-        "css": _asset("page.css"),
+        "css": "\n".join(_asset(name) for name in _STYLES),
         "data": base64.b64encode(packed).decode(),
         "script-hashes": " ".join(f"'sha256-{_digest(script)}'" for script in scripts),
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),

@@ -42,7 +42,7 @@ def test_there_are_never_more_than_asked_for() -> None:
 def test_neighbours_share_a_block_where_there_are_too_many() -> None:
     rows = [row(f"layers.{i}.{op}") for i in range(30) for op in ("conv", "norm")]
     listed = found(*rows)
-    assert list(listed)[:2] == ["layers.0 .. layers.1", "layers.2 .. layers.3"]
+    assert list(listed)[:2] == ["layers.0 .. 1", "layers.2 .. 3"]
     assert set(listed.values()) == {4}
 
 
@@ -53,10 +53,16 @@ def test_the_block_of_the_first_wrong_row_is_the_finest() -> None:
 
 def test_names_without_meaning_belong_to_the_next_stage() -> None:
     rows = [row("101"), row("102", "stem"), row("103"), row("104", "layer1.0"), row("105")]
-    assert found(*rows) == {"stem": 2, "layer1": 2, "105": 1}
+    assert found(*rows) == {"stem": 2, "layer1.0": 2, "105": 1}
 
 
-def test_a_block_counts_what_is_wrong() -> None:
-    (block,) = blocks([row("a/1"), row("a/2", problem="missing")], most=1)
-    assert (block.wrong, block.excess, block.cosine) == (1, None, None)
+def test_a_block_of_one_row_has_its_whole_name() -> None:
+    names = ["a/1", "a/2", "head/out/Gemm"]
+    assert list(found(*map(row, names))) == ["a", "head/out/Gemm"]
+
+
+def test_a_block_counts_what_is_wrong_and_what_is_missing() -> None:
+    missing = Row("a/3", "", (1,), None, None, "ours has no such tensor")
+    (block,) = blocks([row("a/1"), row("a/2", problem="shape"), missing], most=1)
+    assert (block.wrong, block.missing, block.excess, block.cosine) == (1, 1, None, None)
     assert blocks([]) == ()

@@ -263,7 +263,7 @@ class TestCommand:
         np.savez(tmp_path / "ours.npz", **(right | late))
         ran = graphtools("compare", golden, "ours.npz", code=1)
         lines = ran.out.splitlines()
-        assert lines[:2] == ["20 of 22 tensors are right, 2 are not", f"first wrong: {STAGE}"]
+        assert lines[:2] == ["20 of 22 tensors are right, 2 wrong", f"first wrong: {STAGE}"]
         assert "  weights: onnx::Conv" in ran.out
         assert "  hint: ours is the golden 1 frame later" in ran.out
         shown = graphtools("compare", golden, "ours.npz", "--json", code=1).json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy.typing as npt
 import pytest
 from rich.cells import cell_len
 
-from converters.comparison import compare
+from converters.arrays import open_arrays
+from converters.comparison import Comparison, Row, compare
 from converters.comparison_text import printable, shortened, summary
+from converters.matching import Pairing
 
 Array = npt.NDArray[Any]
 NAMES = [f"/encoder/layers.{i // 20}/block.{i % 20}/attention/MatMul_output_0" for i in range(500)]
@@ -34,22 +37,29 @@ class TestFiveHundredTensors:
     def test_of_which_all_are_wrong(self, width: int) -> None:
         found = lines(arrays(), {name: -value for name, value in arrays().items()}, width)
         assert len(found) == 40
-        assert found[0] == "0 of 500 tensors are right, 500 are not"
+        assert found[0] == "0 of 500 tensors are right, 500 wrong"
         assert found[1] == f"first wrong: {NAMES[0]}"
         assert found[-1].startswith(".. and 4")
+        columns = 7 if width == 80 else 9
+        assert len(found[-2].split()) == columns  # the name gives way, and no number does
 
     def test_of_which_none_is(self) -> None:
-        found = lines(arrays(), arrays())
+        nearest = arrays()[NAMES[77]] + 5e-4
+        found = lines(arrays(), arrays() | {NAMES[77]: nearest})
         assert found[0] == "all 500 tensors are right"
         assert "first wrong" not in "".join(found)
+        table = next(i for i, line in enumerate(found) if line.startswith("tensor"))
+        assert found[table + 1].split()[1] == "0.0005"  # the one nearest to its bound
         assert "that are further from their bounds" in found[-1]
 
     def test_of_which_ours_has_one(self) -> None:
         found = lines(arrays(), {NAMES[300]: arrays()[NAMES[300]], "another": np.zeros(3)})
-        assert found[0] == "1 of 500 tensors are right, 499 are not"
+        assert found[0] == "1 of 500 tensors are right, 499 missing"
         assert found[1].startswith("499 goldens have no tensor of ours: /encoder/layer…")
         assert found[1].endswith(" and 498 more")
         assert found[2] == "1 of ours have no golden: another"
+        block = next(line.split() for line in found if line.startswith("/encoder/layers.14"))
+        assert block[-5:-2] == ["40", "-", "39"]
 
     def test_which_are_all_on_one_level(self) -> None:
         golden = arrays([f"tensor_{i}" for i in range(500)])
@@ -65,12 +75,13 @@ def test_what_is_wrong_comes_first_and_with_it_all_that_is_known() -> None:
     found = lines(
         golden, golden | {"layer2.0": 2.0 * golden["layer2.0"], "layer2.1": np.ones((4, 49))}
     )
-    assert found[:6] == [
-        "2 of 4 tensors are right, 2 are not",
+    assert found[:7] == [
+        "2 of 4 tensors are right, 2 wrong",
         "first wrong: layer2.0",
         "  number 3 in execution order, in block layer2",
         "  shape [4, 50]: max|d| 2.46 above 0.00246",
-        "  max|d| at [2, 5], mean|d| 0.777, relative 1, cosine 1.000000, SNR 0.0 dB",
+        "  max|d| 2.46 at [2, 5], mean|d| 0.777, relative 1",
+        "  cosine 1.000000, SNR 0.0 dB",
         "  hint: ours times 0.5 is the golden",
     ]
     table = found.index("tensor    max|d|    bound  mean|d|  relative    cosine  SNR dB")
@@ -114,6 +125,41 @@ def test_names_cannot_steer_a_terminal() -> None:
     assert "first wrong: a\\x1b[31m\\n[bold]\\udc80" in shown
     shown.encode()
     assert printable("ü 模") == "ü 模"
+
+
+class TestLongNames:
+    """What makes names differ is what a table keeps of them."""
+
+    def first_column(self, *names: str) -> list[str]:
+        golden = arrays(["stem", *names])
+        found = lines(golden, {name: -value for name, value in golden.items()})
+        table = next(i for i, line in enumerate(found) if line.startswith("tensor"))
+        return [line.split()[0] for line in found[table + 2 :]]
+
+    def test_lose_what_they_all_begin_with(self) -> None:
+        scope = "/encoder/encoder.layers/encoder.layers.3"
+        assert self.first_column(f"{scope}/norm/out", f"{scope}/ffn/out") == [
+            "…norm/out",
+            "…ffn/out",
+        ]
+
+    def test_then_what_they_all_end_with(self) -> None:
+        names = [f"/model/layer{i}/layer{i}.0/conv1/Conv_output_0" for i in (1, 2)]
+        assert self.first_column(*names) == [
+            "…layer1/layer1.0…",
+            "…layer2/layer2.0…",
+        ]
+
+    def test_then_their_middle(self) -> None:
+        (found, _) = self.first_column("x" * 90, "y" * 90)
+        assert re.fullmatch("x+…x+", found)
+
+    def test_a_stage_goes_by_its_name(self) -> None:
+        row = Row(
+            "/relu/out", "stem", (3,), None, None, "shape [2] where [3] should be", "", "stem"
+        )
+        pairing = Pairing(open_arrays({}), open_arrays({}), {})
+        assert "stem    shape [2]" in summary(Comparison((row,), pairing))
 
 
 class TestShortened:

@@ -168,6 +168,24 @@ class TestGguf:
         assert stored["five"].shape == (1, 1, 1, 4)
 
 
+def test_a_comparison_names_the_weights_of_the_first_wrong_tensor(tmp_path: Path) -> None:
+    model, rng = catalog.path("resnet34_tiny"), np.random.default_rng(0)
+    golden_taps(model, tmp_path / "g.npz", seed=0, dims={"T": 50}, taps=["layer*"])
+    arrays = open_arrays(tmp_path / "g.npz")
+    ours = {name: arrays.read(name) for name in arrays.readers}
+    assert arrays.manifest is not None
+    names = arrays.manifest.get("baseline.tensors", "[string]")
+    stages = arrays.manifest.get("baseline.tap_stages", "[string]")
+    wrong = names[stages.index("layer2.0")]
+    ours[wrong] = rng.normal(size=ours[wrong].shape)
+    found = compare(tmp_path / "g.npz", ours)
+    assert found.first is not None
+    assert found.first.stage == "layer2.0"
+    # conv1, conv2 and the shortcut, each folded with its batch norm.
+    assert len(found.weights[wrong]) == 6
+    assert "onnx::Conv_" in found.weights[wrong][0]
+
+
 class TestFolder:
     def test_files_have_plain_names_in_one_folder(self, strange: Path) -> None:
         strange_taps(strange, "folder")
@@ -338,6 +356,7 @@ class TestCommand:
             (("--random", "0", "--dim", "N=0"), "1 or more"),
             (("--random", "0", "--dim", "N=2", "--max-memory", "much"), "2G or 500M"),
             (("--random", "0", "--dim", "N=2", "--tap", "strnge"), "strange"),
+            (("--random", "0", "--arch", "campplus"), "of known networks"),
             (("--input", "x=no.npy"), "no such file"),
             (("--input", "x=strange.onnx"), ".npy"),
             (("--input", "x=x.npy", "--input", "x=x.npy"), "each name once"),

@@ -137,6 +137,18 @@ class TestByStage:
         assert [row.name for row in rows] == [*self.STAGES]
 
 
+def test_integers_of_a_baseline_are_integers_again(tmp_path: Path) -> None:
+    """GGUF has them as float32, of which 1000 and 1001 are nearly one."""
+    golden = {"tokens": np.array([1000, 1001, 7])}
+    types = Entry("baseline.dtypes", "[string]", ("i64",), "run")
+    entries = (*golden_entries({"tokens": (3,)}), types)
+    tensors = (golden_tensor("tokens", golden["tokens"]),)
+    emit_goldens(Manifest("test", "m", entries, tensors), tmp_path / "tokens.gguf")
+    assert open_arrays(tmp_path / "tokens.gguf").read("tokens").dtype == np.int64
+    assert compare(tmp_path / "tokens.gguf", golden)
+    assert not compare(tmp_path / "tokens.gguf", {"tokens": np.array([1000, 1000, 7])})
+
+
 class TestMargins:
     def test_of_codes_are_no_tensors_of_their_own(self) -> None:
         golden = {"codes": np.zeros((2, 3), np.int32), "codes_margin": np.ones((2, 3))}

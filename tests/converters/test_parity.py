@@ -24,7 +24,7 @@ def test_what_differs_fails_with_the_summary() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_parity(golden, {"stem": [1.0, 1.0, 1.0], "layer1.0": [1.0, 1.0, 1.5]})
     said = str(caught.value).splitlines()
-    assert said[:2] == ["1 of 2 tensors are right, 1 are not", "first wrong: layer1.0"]
+    assert said[:2] == ["1 of 2 tensors are right, 1 wrong", "first wrong: layer1.0"]
     assert len(said) <= 40
 
 

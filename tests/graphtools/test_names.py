@@ -129,3 +129,12 @@ def test_every_kind_of_slot_has_suffixes_and_no_two_roles_share_one() -> None:
     for kind, roles in SUFFIXES.items():
         assert len(set(roles.values())) == len(roles), kind
     assert {"conv", "linear", "bn"} <= set(SUFFIXES)
+
+
+def test_all_that_is_missing_is_listed() -> None:
+    with pytest.raises(UnsupportedError, match=r"'a\.norm\.running_mean'") as caught:
+        bind_names(trace(forward), without("a.norm.running_mean", "weights"))
+    assert caught.value.found == "without a tensor: a.norm.running_mean, weights"
+    with pytest.raises(UnsupportedError) as caught:
+        bind_names(trace(forward), [])
+    assert str(caught.value.found).endswith("a.norm.running_var .. 9 in all")

@@ -61,6 +61,10 @@ class TestNodesAndTensors:
         assert tensor(g["b"]).producer == g[1]
         assert tensor(g["x"]).producer is None
 
+    def test_a_graph_is_its_nodes_in_execution_order(self, g: Graph) -> None:
+        assert [view.op for view in g] == ["Conv", "Relu", "Conv", "Add", "Neg"]
+        assert g[0] in g
+
     def test_each_leads_to_the_next(self, g: Graph) -> None:
         first = node(g["first"])
         assert [t.name for t in first.inputs] == ["x", "w"]

@@ -13,7 +13,7 @@ from graphtools.errors import UnsupportedError, UsageError
 from graphtools.graph import Graph, build
 from graphtools.onnx_file import load
 from graphtools.recover import Recovered, recover
-from graphtools.taps import Tap, choose, plan, run_taps
+from graphtools.taps import Tap, choose, plan, run_taps, weights_before
 from graphtools.tensors import Array, DType
 
 Parse = Callable[..., Graph]
@@ -137,6 +137,22 @@ class TestPlanning:
     ) -> None:
         assert plan(mixed, choose(mixed, ["list"], {}), feeds, None)[0] == ()
         assert plan(mixed, choose(mixed, ["inner"], {}), feeds, None)[0] == ()
+
+
+class TestWeights:
+    def test_are_those_since_the_tensors_before(self, parse: Parse) -> None:
+        graph = parse("""
+        chain (float[2] x) => (float[2] y)
+        <float[2] v, float[2] w, float[2] u, float[1] s>
+        {
+            a = Mul (x, v)
+            b = Add (a, w)
+            c = Mul (b, s)
+            y = Add (c, u)
+        }
+        """)
+        assert weights_before(graph, ["a", "y"]) == {"a": ("v",), "y": ("w", "u")}
+        assert weights_before(graph, ["y"]) == {"y": ("v", "w", "u")}
 
 
 class TestRunning:

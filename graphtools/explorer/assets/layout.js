@@ -2,74 +2,28 @@
 // children as large as they came out; what did not change is not laid out again.
 "use strict";
 
-const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif';
 const SIZES = { op: 42, box: 46, io: 28, title: 34, flag: 20, pad: 16, port: 8, widest: 250 };
-const ruler = document.createElement("canvas").getContext("2d");
-const widths = new Map();
-
-function textWidth(text, font) {
-  const key = font + text;
-  if (!widths.has(key)) {
-    ruler.font = `${font} ${FONT}`;
-    widths.set(key, ruler.measureText(text).width);
-  }
-  return widths.get(key);
-}
-
-// The text, or as much of its begin and end as fits.
-function clipped(text, font, room) {
-  if (textWidth(text, font) <= room) return text;
-  let low = 1, high = text.length;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    textWidth(cut(text, middle), font) <= room ? (low = middle) : (high = middle - 1);
-  }
-  return cut(text, low);
-}
-
-function cut(text, length) {
-  const head = Math.ceil(length * 0.4);
-  return `${text.slice(0, head)}…${text.slice(text.length - (length - head))}`;
-}
-
-const BOLD = "600 13px", SMALL = "400 11.5px", BADGE = "600 11.5px";
-
-function lines(model, item) {
-  if (item.type === "box") return [item.name, summary(item)];
-  if (item.type === "op") return [item.op, caption(item)];
-  const tensor = model.tensors[item.tensor];
-  return [`${item.name}   ${tensor.dtype} ${tensor.shape}`, ""];
-}
-
-// What an operation is called within its box: without what the box says already.
-function caption(op) {
-  const name = shown(op), { parent } = op;
-  if (name === op.op || name === parent.name) return "";
-  return op.label.startsWith(`${parent.name}.`) ? name.slice(parent.name.length + 1) : name;
-}
-
-function summary(box) {
-  const ops = `${box.ops} op${box.ops === 1 ? "" : "s"}`;
-  return box.parameters ? `${ops} · ${amount(box.parameters)} parameters` : ops;
-}
-
-function amount(number) {
-  if (number >= 1e9) return `${(number / 1e9).toFixed(2)} G`;
-  if (number >= 1e6) return `${(number / 1e6).toFixed(2)} M`;
-  return number >= 1e4 ? `${(number / 1e3).toFixed(1)} k` : String(number);
-}
-
 function sizeOf(model, item) {
-  const [first, second] = lines(model, item), badge = badgeOf(model, item), flag = flagOf(model, item);
+  const [first, second] = lines(model, item),
+    badge = badgeOf(model, item),
+    flag = flagOf(model, item);
   const beside = item.type === "box" ? 48 : 30;
-  const wide = Math.max(beside + textWidth(first, BOLD) + (badge ? textWidth(badge.text, BADGE) + 12 : 0),
-    30 + textWidth(second, SMALL), flag ? 30 + textWidth(flag, BADGE) : 0);
+  const wide = Math.max(
+    beside + textWidth(first, BOLD) + (badge ? textWidth(badge.text, BADGE) + 12 : 0),
+    30 + textWidth(second, SMALL),
+    flag ? 30 + textWidth(flag, BADGE) : 0,
+  );
   const height = item.type === "op" ? SIZES.op : item.type === "box" ? SIZES.box : SIZES.io;
-  const least = item.type === "box" ? 170 : 110, most = SIZES.widest + (badge ? 60 : 0);
-  return { w: Math.round(Math.min(most, Math.max(least, wide))), h: height + (flag ? SIZES.flag : 0) };
+  const least = item.type === "box" ? 170 : 110,
+    most = SIZES.widest + (badge ? 60 : 0);
+  return {
+    w: Math.round(Math.min(most, Math.max(least, wide))),
+    h: height + (flag ? SIZES.flag : 0),
+  };
 }
 
-// The layout of a box that is unfolded: {w, h, children: Map id -> {x, y, w, h, inner}, edges, ports}.
+// The layout of a box that is unfolded: its size, `at` (places of children and ports, by id), the
+// edges with their points, and `inner` (the layouts of unfolded children).
 function layoutBox(model, box, open, cache) {
   const known = cache.get(box.id);
   if (known) return known;
@@ -91,7 +45,13 @@ function layoutBox(model, box, open, cache) {
     const [from, to] = key.split(">");
     const label = edgeLabel(model, [...tensors]);
     const width = label ? Math.round(textWidth(label, SMALL)) + 10 : 0;
-    graph.setEdge(from, to, { width, height: label ? 14 : 0, labelpos: "r", labeloffset: 5, weight: 2 });
+    graph.setEdge(from, to, {
+      width,
+      height: label ? 14 : 0,
+      labelpos: "r",
+      labeloffset: 5,
+      weight: 2,
+    });
     drawn.push({ from, to, tensors: [...tensors], label });
   }
   drawn.push(...ports(graph, ins, "in"), ...ports(graph, outs, "out"));
@@ -104,23 +64,26 @@ function layoutBox(model, box, open, cache) {
 // Tensors that enter or leave: a dot each, one dot for all where there are many.
 const MOST_PORTS = 6;
 function ports(graph, tensors, side) {
-  const drawn = [], merged = tensors.size > MOST_PORTS;
+  const drawn = [],
+    merged = tensors.size > MOST_PORTS;
   if (!tensors.size) return drawn;
-  const end = `${side} end`, several = tensors.size > 1 && !merged;
+  const end = `${side} end`,
+    several = tensors.size > 1 && !merged;
   if (several) graph.setNode(end, { width: 0, height: 0 });
   for (const [tensor, children] of tensors) {
     const port = merged ? `${side} all` : `${side} ${tensor}`;
     if (!graph.hasNode(port)) {
       graph.setNode(port, { width: SIZES.port, height: SIZES.port });
       // All ports in one row: they are pulled to the end harder than to their readers.
-      if (several) side === "in" ? graph.setEdge(end, port, { weight: 20 }) : graph.setEdge(port, end, { weight: 20 });
+      const pull = side === "in" ? [end, port] : [port, end];
+      if (several) graph.setEdge(...pull, { weight: 20 });
     }
     for (const child of children) {
       const [from, to] = side === "in" ? [port, `${child}`] : [`${child}`, port];
-      const known = graph.edge(from, to);
-      if (!known) graph.setEdge(from, to, { weight: 2 });
       const edge = drawn.find((e) => e.from === from && e.to === to);
-      edge ? edge.tensors.push(tensor) : drawn.push({ from, to, tensors: [tensor], label: "" });
+      if (edge) edge.tensors.push(tensor);
+      else drawn.push({ from, to, tensors: [tensor], label: "" });
+      graph.setEdge(from, to, { weight: 2 });
     }
   }
   return drawn;
@@ -132,39 +95,68 @@ function edgeLabel(model, tensors) {
 }
 
 function placed(model, box, graph, drawn, inner) {
-  const top = box.parent ? SIZES.title + (flagOf(model, box) ? SIZES.flag : 0) : 0, pad = SIZES.pad;
-  let left = Infinity, right = -Infinity, high = Infinity, low = -Infinity;
+  const top = box.parent ? SIZES.title + (flagOf(model, box) ? SIZES.flag : 0) : 0,
+    pad = SIZES.pad;
+  let left = Infinity,
+    right = -Infinity,
+    high = Infinity,
+    low = -Infinity;
   const at = new Map();
   for (const id of graph.nodes()) {
     if (id.endsWith(" end")) continue;
     const { x, y, width, height } = graph.node(id);
     at.set(id, { x: x - width / 2, y: y - height / 2, w: width, h: height });
-    left = Math.min(left, x - width / 2); right = Math.max(right, x + width / 2);
-    high = Math.min(high, y - height / 2); low = Math.max(low, y + height / 2);
+    left = Math.min(left, x - width / 2);
+    right = Math.max(right, x + width / 2);
+    high = Math.min(high, y - height / 2);
+    low = Math.max(low, y + height / 2);
   }
   for (const edge of drawn) {
     const laid = graph.edge(edge.from, edge.to);
     edge.points = laid.points.map((p) => ({ x: p.x, y: p.y }));
-    if (edge.label) { edge.at = { x: laid.x, y: laid.y, w: laid.width }; right = Math.max(right, laid.x + laid.width / 2); left = Math.min(left, laid.x - laid.width / 2); }
-    for (const p of edge.points) { left = Math.min(left, p.x); right = Math.max(right, p.x); }
+    if (edge.label) {
+      edge.at = { x: laid.x, y: laid.y, w: laid.width };
+      left = Math.min(left, laid.x - laid.width / 2);
+      right = Math.max(right, laid.x + laid.width / 2);
+    }
+    left = Math.min(left, ...edge.points.map((p) => p.x));
+    right = Math.max(right, ...edge.points.map((p) => p.x));
   }
   const least = box.parent ? Math.min(SIZES.widest, textWidth(box.name, BOLD) + 120) : 0;
   const wide = Math.max(right - left, least);
-  const dx = pad - left + (wide - (right - left)) / 2, dy = top + (box.parent ? 6 : pad) - high;
-  for (const place of at.values()) { place.x += dx; place.y += dy; }
-  for (const edge of drawn) {
-    for (const p of edge.points) { p.x += dx; p.y += dy; }
-    if (edge.at) { edge.at.x += dx; edge.at.y += dy; }
+  const dx = pad - left + (wide - (right - left)) / 2,
+    dy = top + (box.parent ? 6 : pad) - high;
+  for (const place of at.values()) {
+    place.x += dx;
+    place.y += dy;
   }
-  const laid = { w: wide + 2 * pad, h: low - high + top + (box.parent ? 6 + 10 : 2 * pad), at, edges: drawn, inner };
+  for (const edge of drawn) {
+    for (const p of edge.points) {
+      p.x += dx;
+      p.y += dy;
+    }
+    if (edge.at) {
+      edge.at.x += dx;
+      edge.at.y += dy;
+    }
+  }
+  const laid = {
+    w: wide + 2 * pad,
+    h: low - high + top + (box.parent ? 6 + 10 : 2 * pad),
+    at,
+    edges: drawn,
+    inner,
+  };
   for (const edge of drawn) join(laid, edge);
   return laid;
 }
 
 // Edges begin and end where the tensor leaves and enters an unfolded box.
 function join(laid, edge) {
-  const from = laid.inner.get(Number(edge.from)), to = laid.inner.get(Number(edge.to));
-  const [tensor] = edge.tensors, last = edge.points.length - 1;
+  const from = laid.inner.get(Number(edge.from)),
+    to = laid.inner.get(Number(edge.to));
+  const [tensor] = edge.tensors,
+    last = edge.points.length - 1;
   if (from) {
     const port = from.at.get(`out ${tensor}`) || from.at.get("out all");
     const place = laid.at.get(edge.from);
@@ -181,10 +173,15 @@ function join(laid, edge) {
 function curve(points) {
   let d = `M${f(points[0])}`;
   for (let i = 1; i < points.length - 1; i++) {
-    const next = points[i + 1], end = i === points.length - 2
-      ? next : { x: (points[i].x + next.x) / 2, y: (points[i].y + next.y) / 2 };
+    const next = points[i + 1],
+      end =
+        i === points.length - 2
+          ? next
+          : { x: (points[i].x + next.x) / 2, y: (points[i].y + next.y) / 2 };
     d += `Q${f(points[i])} ${f(end)}`;
   }
   return points.length > 2 ? d : `${d}L${f(points[1])}`;
-  function f(p) { return `${p.x.toFixed(1)} ${p.y.toFixed(1)}`; }
+  function f(p) {
+    return `${p.x.toFixed(1)} ${p.y.toFixed(1)}`;
+  }
 }

@@ -12,48 +12,81 @@ async function unpacked(text) {
 
 // The kinds of operations; the name says the same as the colour.
 const KINDS = {
-  weighted: ["weights", "Conv ConvTranspose Gemm MatMul Einsum LSTM GRU RNN Attention FusedConv " +
-    "ConvInteger MatMulInteger QLinearConv QLinearMatMul MatMulNBits"],
-  norm: ["normalisation", "BatchNormalization InstanceNormalization LayerNormalization " +
-    "GroupNormalization LpNormalization SkipLayerNormalization SimplifiedLayerNormalization"],
-  active: ["activation", "Relu LeakyRelu PRelu Elu Selu Celu Sigmoid HardSigmoid HardSwish Tanh " +
-    "Softmax LogSoftmax Softplus Softsign Gelu Erf Clip Mish Silu Swish ThresholdedRelu"],
-  pool: ["pooling", "MaxPool AveragePool GlobalMaxPool GlobalAveragePool LpPool ReduceMean " +
-    "ReduceSum ReduceMax ReduceMin ReduceProd ReduceL2 ReduceSumSquare ReduceLogSumExp TopK " +
-    "ArgMax ArgMin CumSum"],
-  arith: ["arithmetic", "Add Sub Mul Div Pow Sqrt Exp Log Neg Abs Sum Mean Max Min Mod " +
-    "Reciprocal Floor Ceil Round Sign Sin Cos Equal Greater Less GreaterOrEqual LessOrEqual " +
-    "And Or Not Where"],
+  weighted: [
+    "weights",
+    "Conv ConvTranspose Gemm MatMul Einsum LSTM GRU RNN Attention FusedConv " +
+      "ConvInteger MatMulInteger QLinearConv QLinearMatMul MatMulNBits",
+  ],
+  norm: [
+    "normalisation",
+    "BatchNormalization InstanceNormalization LayerNormalization " +
+      "GroupNormalization LpNormalization SkipLayerNormalization SimplifiedLayerNormalization",
+  ],
+  active: [
+    "activation",
+    "Relu LeakyRelu PRelu Elu Selu Celu Sigmoid HardSigmoid HardSwish Tanh " +
+      "Softmax LogSoftmax Softplus Softsign Gelu Erf Clip Mish Silu Swish ThresholdedRelu",
+  ],
+  pool: [
+    "pooling",
+    "MaxPool AveragePool GlobalMaxPool GlobalAveragePool LpPool ReduceMean " +
+      "ReduceSum ReduceMax ReduceMin ReduceProd ReduceL2 ReduceSumSquare ReduceLogSumExp TopK " +
+      "ArgMax ArgMin CumSum",
+  ],
+  arith: [
+    "arithmetic",
+    "Add Sub Mul Div Pow Sqrt Exp Log Neg Abs Sum Mean Max Min Mod " +
+      "Reciprocal Floor Ceil Round Sign Sin Cos Equal Greater Less GreaterOrEqual LessOrEqual " +
+      "And Or Not Where",
+  ],
   flow: ["control flow", "If Loop Scan SequenceMap"],
-  layout: ["layout, shapes", "Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast Dropout " +
-    "Concat Split Slice Gather GatherElements GatherND Expand Tile Pad Shape Size Range " +
-    "ConstantOfShape Resize Upsample DepthToSpace SpaceToDepth ScatterND ScatterElements"],
+  layout: [
+    "layout, shapes",
+    "Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast Dropout " +
+      "Concat Split Slice Gather GatherElements GatherND Expand Tile Pad Shape Size Range " +
+      "ConstantOfShape Resize Upsample DepthToSpace SpaceToDepth ScatterND ScatterElements",
+  ],
 };
 const KIND_OF = new Map(
-  Object.entries(KINDS).flatMap(([kind, [, ops]]) => ops.split(" ").map((op) => [op, kind])));
+  Object.entries(KINDS).flatMap(([kind, [, ops]]) => ops.split(" ").map((op) => [op, kind])),
+);
 
 function kindOf(op) {
   return KIND_OF.get(op.split(".").pop()) || "other";
 }
 
 function readModel(data) {
-  const items = [], tensors = data.tensors.map(([name, dtype, shape, size]) => (
-    { name, dtype, shape, size, producer: -1, readers: [], weight: null }));
+  const items = [],
+    tensors = data.tensors.map(([name, dtype, shape, size]) => ({
+      name,
+      dtype,
+      shape,
+      size,
+      producer: -1,
+      readers: [],
+      weight: null,
+    }));
   const boxes = data.boxes.map(([name, kind, , stage]) => add({ type: "box", name, kind, stage }));
-  const nodes = data.nodes.map(([index, op, name, inputs, outputs, attributes, label, reads]) => add(
-    { type: "op", index, op, name, inputs, outputs, attributes, label, reads, children: [] }));
+  const nodes = data.nodes.map(([index, op, name, inputs, outputs, attributes, label, reads]) =>
+    add({ type: "op", index, op, name, inputs, outputs, attributes, label, reads, children: [] }),
+  );
   function add(item) {
     item.id = items.length;
     items.push(item);
     return item;
   }
   data.boxes.forEach(([, , children], at) => {
-    boxes[at].children = children.map((child) => child < 0 ? nodes[~child] : boxes[child]);
-    boxes[at].children.forEach((child) => { child.parent = boxes[at]; });
+    boxes[at].children = children.map((child) => (child < 0 ? nodes[~child] : boxes[child]));
+    boxes[at].children.forEach((child) => {
+      child.parent = boxes[at];
+    });
   });
   const root = boxes[0];
   root.parent = null;
-  for (const [type, listed] of [["input", data.inputs], ["output", data.outputs]]) {
+  for (const [type, listed] of [
+    ["input", data.inputs],
+    ["output", data.outputs],
+  ]) {
     for (const tensor of listed) {
       const item = add({ type, name: tensors[tensor].name, tensor, children: [], parent: root });
       type === "input" ? root.children.unshift(item) : root.children.push(item);
@@ -61,8 +94,12 @@ function readModel(data) {
   }
   for (const item of items) {
     if (item.type === "op") {
-      item.outputs.forEach((t) => { if (t >= 0) tensors[t].producer = item.id; });
-      [...item.inputs, ...item.reads].forEach((t) => { if (t >= 0) tensors[t].readers.push(item.id); });
+      item.outputs.forEach((t) => {
+        if (t >= 0) tensors[t].producer = item.id;
+      });
+      [...item.inputs, ...item.reads].forEach((t) => {
+        if (t >= 0) tensors[t].readers.push(item.id);
+      });
     } else if (item.type === "input") tensors[item.tensor].producer = item.id;
     else if (item.type === "output") tensors[item.tensor].readers.push(item.id);
   }
@@ -75,8 +112,12 @@ function readModel(data) {
   count(model, root);
   connect(model);
   judge(model, root);
+  model.stages = new Map(items.filter((item) => item.stage).map((item) => [item.stage, item]));
+  model.firstWrong = model.stages.get(data.first_wrong) || null;
+  model.marked = (data.mark && items.find((item) => item.index === data.mark[0])) || null;
   model.names = new Map();
-  for (const item of [...items].reverse()) for (const name of namesOf(model, item)) model.names.set(name, item);
+  for (const item of [...items].reverse())
+    for (const name of namesOf(model, item)) model.names.set(name, item);
   return model;
 }
 
@@ -96,7 +137,8 @@ function count(model, box) {
       box.ops += child.ops;
     } else if (child.type === "op") {
       box.ops += 1;
-      for (const t of child.inputs) if (t >= 0 && model.tensors[t].size > 1 && isFloat(model.tensors[t])) weights.add(t);
+      for (const t of child.inputs)
+        if (t >= 0 && model.tensors[t].size > 1 && isFloat(model.tensors[t])) weights.add(t);
     }
   }
   box.weights = weights;
@@ -110,12 +152,14 @@ function isFloat(tensor) {
 // Every read of a tensor as an edge in the box that holds both ends, a port in the boxes between.
 function connect(model) {
   for (const item of model.items) {
-    if (item.type === "box") model.containers.set(item.id, { edges: new Map(), ins: new Map(), outs: new Map() });
+    if (item.type === "box")
+      model.containers.set(item.id, { edges: new Map(), ins: new Map(), outs: new Map() });
   }
   model.tensors.forEach((tensor, t) => {
     if (tensor.producer < 0) return;
     for (const reader of tensor.readers) {
-      let from = model.items[tensor.producer], to = model.items[reader];
+      let from = model.items[tensor.producer],
+        to = model.items[reader];
       while (from.parent !== to.parent) {
         if (from.depth >= to.depth) {
           add(model.containers.get(from.parent.id).outs, t, from.id);
@@ -135,25 +179,27 @@ function connect(model) {
 }
 
 // What a comparison says of a box: its own stage, else the worst inside.
-const WORST = ["", "right", "near", "absent", "wrong", "far"];
+const WORST = ["", "right", "near", "absent", "wrong", "far"]; // absent: the engine lacks it
 function judge(model, box) {
   const error = box.stage ? model.data.errors[box.stage] : undefined;
   box.verdict = error ? verdict(error) : "";
-  box.wrong = error && error.problem ? 1 : 0;
   box.compared = error ? 1 : 0;
+  box.missing = error && error.missing ? 1 : 0;
+  box.wrong = error && error.problem && !error.missing ? 1 : 0;
   for (const child of box.children) {
     if (child.type !== "box") continue;
     judge(model, child);
     box.wrong += child.wrong;
+    box.missing += child.missing;
     box.compared += child.compared;
     if (WORST.indexOf(child.verdict) > WORST.indexOf(box.verdict)) box.verdict = child.verdict;
   }
 }
 
 function verdict(error) {
-  if (error.max_abs === null) return "absent";
+  if (error.missing) return "absent";
   if (!error.problem) return error.ratio > 0.1 ? "near" : "right";
-  return error.ratio > 10 ? "far" : "wrong";
+  return error.max_abs === null || error.ratio > 10 ? "far" : "wrong";
 }
 
 // --- names ---------------------------------------------------------------------------------

@@ -664,7 +664,9 @@ class TestArchitecture:
         refused(made.ecapa().folder, "the checkpoint is not wav2vec2_", flag)
 
     def test_that_does_not_exist(self, made: Any, refused: Make) -> None:
-        refused(made.ecapa().folder, "unknown architecture 'nonsense'", "--arch", "nonsense")
+        folder = made.ecapa().folder
+        err = refused(folder, "unknown architecture 'nonsense'", "--arch", "nonsense", code=2)
+        assert "wespeaker_resnet34" in err
 
     def test_two_that_contradict(self, made: Any, refused: Make) -> None:
         folder = made.ecapa().folder

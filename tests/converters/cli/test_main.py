@@ -22,7 +22,7 @@ from graphtools.errors import MissingDependencyError
 Make = Callable[..., Any]
 
 TINY = catalog.path("resnet34_tiny")
-CORE = ["inspect", "convert", "baseline", "replay"]
+CORE = ["inspect", "convert", "baseline", "replay", "lint"]
 LFS = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
@@ -50,7 +50,7 @@ class TestHelp:
     def test_lists_the_commands_and_the_exit_codes(self, graphtools: Make) -> None:
         assert set(CORE) <= set(COMMANDS)
         text = graphtools("--help", code=0).out
-        for code in (0, 1, 2, 3, 4, 5, 70):
+        for code in (0, 1, 2, 3, 4, 5, 70, 77):
             assert re.search(rf"\b{code} ", text), code
         assert graphtools("-h", code=0).out == text
 
@@ -59,6 +59,16 @@ class TestHelp:
         if not script.exists():
             pytest.skip("the distribution is not installed")
         done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+        assert re.match(r"graphtools, version \d+\.\d+", done.stdout)
+
+    def test_the_package_can_be_run(self, environment: Make) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "converters", "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment(),
+        )
         assert re.match(r"graphtools, version \d+\.\d+", done.stdout)
 
     def test_imports_nothing_heavy(self, environment: Make) -> None:
@@ -242,7 +252,7 @@ class TestBadModels:
         assert "wespeaker_resnet34" in ran.err
 
     def test_an_unknown_architecture(self, invoke: Make) -> None:
-        ran = invoke("convert", "--model", TINY, "--output", "x.gguf", "--arch", "resnet", code=3)
+        ran = invoke("convert", "--model", TINY, "--output", "x.gguf", "--arch", "resnet", code=2)
         assert "resnet" in ran.err
 
     def test_a_file_name_that_is_not_utf8(self, graphtools: Make, tmp_path: Path) -> None:
@@ -379,3 +389,67 @@ class TestOurOwnFaults:
     def test_control_c(self, failing: Make, invoke: Make) -> None:
         failing(KeyboardInterrupt())
         assert "interrupted" in invoke(*self.CALL, code=130).err
+
+
+class TestErrorsAsJson:
+    """With ``--json`` an error is an object on stdout, besides its text on stderr."""
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_of_every_command(self, command: str, invoke: Make) -> None:
+        ran = invoke(command, "--nonsense", "--json", code=2)
+        found = ran.json["error"]
+        assert (found["code"], found["kind"]) == (2, "NoSuchOption")
+        assert found["error"].startswith("No such option '--nonsense'.")
+        assert "No such option" in ran.err
+
+    def test_of_ours_every_field(self, invoke: Make, tmp_path: Path) -> None:
+        (tmp_path / "m.onnx").write_bytes(LFS)
+        ran = invoke("inspect", "m.onnx", "--json", code=3)
+        found = ran.json["error"]
+        assert (found["code"], found["kind"], found["file"]) == (3, "NotAModelError", "m.onnx")
+        assert "git lfs pull" in found["to do"]
+        for text in (found["error"], found["to do"]):
+            assert text in ran.err
+        assert invoke("inspect", "m.onnx", code=3).out == ""
+
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (MissingDependencyError("torch is needed"), 4),
+            (OSError(28, "No space left on device", "/some/where"), 5),
+            (RuntimeError("boom"), 70),
+        ],
+    )
+    def test_of_others(
+        self, error: Exception, code: int, invoke: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from converters import convert
+
+        def raising(*arguments: Any, **options: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(convert, "convert", raising)
+        ran = invoke("convert", "--model", TINY, "--output", "x.gguf", "--json", code=code)
+        found = ran.json["error"]
+        assert (found["code"], found["kind"]) == (code, type(error).__name__)
+        assert found["error"] in ran.err
+
+    def test_before_there_is_a_command(self, graphtools: Make) -> None:
+        assert graphtools("nonsense", "--json", code=2).json["error"]["kind"] == "NoSuchCommand"
+        assert graphtools("inspect", "absent.gguf", "--json", code=2).json["error"]["code"] == 2
+
+    def test_nowhere_to_write_it(self, environment: Make, tmp_path: Path) -> None:
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "converters", "inspect", "absent.gguf", "--json"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                env=environment(),
+            )
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: no such file")
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr

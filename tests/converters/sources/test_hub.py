@@ -190,3 +190,11 @@ def test_a_cache_without_room_is_told_before_the_download(
     assert "no room" in ran.err
     assert str(tmp_path / "home") in ran.err  # the cache's disk, not the output's
     assert hub.downloads() == set()
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, 77), (403, 77), (418, 1)])
+def test_a_check_is_skipped_where_the_server_is_away_and_not_where_the_request_is_wrong(
+    hub: Any, through: Make, status: int, code: int
+) -> None:
+    hub.status["owner/one"] = (status, "")
+    through("check", "--model", "owner/one", "--json", code=code)
