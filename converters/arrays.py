@@ -138,7 +138,7 @@ def _of_npz(path: Path) -> Arrays:
 def _described(path: Path, keys: bytes, readers: Mapping[str, Callable[[], Array]]) -> Arrays:
     """Goldens whose names and keys stand beside them."""
     manifest, files = keys_of(path, keys)
-    missing = [file for file in files if file not in readers]
+    missing = [file for file in files.values() if file not in readers]
     if missing:
         raise NotAModelError(
             "a tensor of the goldens is missing",
@@ -146,8 +146,7 @@ def _described(path: Path, keys: bytes, readers: Mapping[str, Callable[[], Array
             found=f"no {missing[0]!r}",
             todo="write them again",
         )
-    names = manifest.get("baseline.tensors", "[string]")
-    return Arrays(path, {n: readers[f] for n, f in zip(names, files, strict=True)}, manifest)
+    return Arrays(path, {name: readers[file] for name, file in files.items()}, manifest)
 
 
 def _member(archive: zipfile.ZipFile, file: str) -> Callable[[], Array]:

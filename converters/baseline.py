@@ -15,10 +15,10 @@ from converters.archs.speaker import FBANK_ROWS
 from converters.audio import read_audio
 from converters.checkpoint import Described, describe_checkpoint
 from converters.convert import describe, require_arch, require_recovered
-from converters.emit import emit_goldens
 from converters.frontend import log_mel, mean_subtracted
-from converters.goldens import ARCHITECTURE, SCHEMA, file_sha256
-from converters.manifest import Entry, Manifest
+from converters.golden_files import golden_file, require_form
+from converters.goldens import SCHEMA, file_sha256
+from converters.manifest import Entry
 from converters.reference import explained, reference_for
 from converters.replay import Replay
 from converters.sources.locate import is_checkpoint
@@ -29,7 +29,7 @@ from graphtools.graph import build
 from graphtools.onnx_edit import SegmentRule, has_partial_windows
 from graphtools.onnx_file import load
 from graphtools.runtime import Runner, runtime_version
-from graphtools.tensors import Array, DType, Held, LazyTensor
+from graphtools.tensors import Array
 
 __all__ = ["Baseline", "baseline"]
 
@@ -97,7 +97,7 @@ def baseline(
     Args:
         model: an ONNX file, or a checkpoint's folder or file.
         audio: 16 kHz, mono; for a codec at its own rate and channels.
-        output: the GGUF to write.
+        output: a ``.gguf``, an ``.npz``, or a folder for ``.npy`` files; of a codec a GGUF.
         name: stored as ``general.name``; the model's path by default.
         arch: the architecture that the model is asserted to be.
         seg_pool: the rule for the last partial segment (CAM++); ``kernel`` divides by 100.
@@ -110,6 +110,7 @@ def baseline(
         MissingDependencyError: a checkpoint, and its library is not installed.
     """
     require_other(output, model, audio, *exports)
+    require_form(output)
     title = name or str(model)
     run: _Run
     if is_checkpoint(model):
@@ -117,6 +118,10 @@ def baseline(
         if described.arch.inverse is not None:
             from converters.codec_baseline import codec_baseline
 
+            if output.suffix != ".gguf":
+                raise UsageError(
+                    "a codec's goldens are a GGUF", expected="a name in .gguf", found=str(output)
+                )
             return codec_baseline(described.manifest, described.source, audio, output, exports)
         run = _library_run(described)
     else:
@@ -170,8 +175,10 @@ def baseline(
         Entry(f"{_P}.{key}", types[f"{_P}.{key}"], _stored(value), "baseline run")
         for key, value in keys.items()
     )
-    tensors = tuple(_held(stage, value) for stage, value in goldens.items())
-    emit_goldens(Manifest(ARCHITECTURE, title, entries, tensors), output)
+    with golden_file(output, sum(value.nbytes for value in goldens.values())) as file:
+        for stage, value in goldens.items():
+            file.add(stage, np.asarray(value, np.float32))
+        file.finish(title, entries)
     return Baseline(
         arch=replay.arch.name,
         output=output,
@@ -254,8 +261,3 @@ def _require_length(shape: tuple[int | str, ...] | None, frames: int, audio: Pat
 
 def _stored(value: object) -> Any:
     return float(np.float32(value)) if isinstance(value, float) else value
-
-
-def _held(name: str, values: Array) -> LazyTensor:
-    array = np.ascontiguousarray(values, dtype=np.float32)
-    return LazyTensor(name, array.shape, DType.F32, Held(name, array))

@@ -9,12 +9,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from converters.arrays import open_arrays
+from converters.arrays import Arrays, open_arrays
 from converters.blocks import Block, blocks
 from converters.compare import Difference
 from converters.gates import Gates, judge, judge_codes
+from converters.goldens import ARCHITECTURE
 from converters.hints import Trial, hints
 from converters.matching import Pairing, keyed, pair
+from graphtools.errors import UsageError
 from graphtools.tensors import Array
 
 __all__ = ["Comparison", "Row", "Source", "compare"]
@@ -114,6 +116,11 @@ class Comparison:
         """The rows by block of the network, in execution order."""
         return blocks(self.rows, self.first)
 
+    @property
+    def order(self) -> str:
+        """What the rows are in the order of; only a baseline says what was computed when."""
+        return "execution order" if _is_baseline(self.pairing.golden) else "the goldens' order"
+
     def place(self, row: Row) -> tuple[int, Block]:
         """Where a row stands in execution order, from 0, and the block that it is in."""
         at = next(i for i, other in enumerate(self.rows) if other is row)
@@ -162,12 +169,20 @@ def compare(
         gates: when a tensor is right.
 
     Raises:
-        UsageError: the map names what is not there, or nothing can be matched.
+        UsageError: the map names what is not there, nothing can be matched, or only ``ours`` is
+            a baseline.
         NotAModelError: a file is damaged.
         UnsupportedError: a file is none of these, or holds something else than numbers.
     """
     gates = gates or Gates()
-    pairing = pair(open_arrays(golden), open_arrays(ours), names)
+    a, b = open_arrays(golden), open_arrays(ours)
+    if not _is_baseline(a) and _is_baseline(b):
+        raise UsageError(
+            "the second of the two is a baseline, and the first is none",
+            file=b.path,
+            todo="name the goldens first, then what the engine wrote",
+        )
+    pairing = pair(a, b, names)
     noise = _by_name(pairing, dict(_of_stages(pairing, "baseline.noise", "[f32]")))
     weights = _by_name(pairing, dict(_of_stages(pairing, "baseline.stage_weights", "[string]")))
     taps = keyed(pairing.golden, "baseline.tensors", "[string]")
@@ -180,6 +195,10 @@ def compare(
         return result
     found = _hints(result, first, gates, noise.get(first.name, 0.0))
     return Comparison(rows, pairing, result.weights, found)
+
+
+def _is_baseline(arrays: Arrays) -> bool:
+    return arrays.manifest is not None and arrays.manifest.architecture == ARCHITECTURE
 
 
 def _of_stages(pairing: Pairing, key: str, type: str) -> list[tuple[str, Any]]:

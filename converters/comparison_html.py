@@ -192,7 +192,8 @@ def _first(found: Comparison, *, link: bool = False) -> str:
         target = quote(row.name, safe="", errors="surrogatepass")
         name = f'<a class="name" href="#tensor={html.escape(target)}">{_text(row.name)}</a>'
     place, block = found.place(row)
-    lines = [f"number {place + 1} of {len(found.rows)} in execution order, in block {block.name}"]
+    where = f"number {place + 1} of {len(found.rows)} in {found.order}"
+    lines = [f"{where}, in block {block.name}"]
     lines.append(f"shape {list(row.shape)}: {row.problem}")
     if row.stage and row.stage != row.name:
         lines.append(f"the stage {row.stage}")

@@ -74,7 +74,7 @@ def _first(found: Comparison, width: int) -> list[str]:
     lines = [f"first wrong: {printable(row.name)}"]
     if row.stage and row.stage != row.name:
         lines.append(f"  the stage {printable(row.stage)}")
-    lines.append(f"  number {place + 1} in execution order, in block {printable(block.name)}")
+    lines.append(f"  number {place + 1} in {found.order}, in block {printable(block.name)}")
     lines.append(f"  shape {list(row.shape)}: {row.problem}")
     apart = row.difference
     if apart is not None and row.bound is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from converters.compare import Difference, difference
+from graphtools.errors import UsageError
 from graphtools.tensors import Array
 
 __all__ = ["Gates", "Verdict", "judge", "judge_codes"]
@@ -34,6 +35,20 @@ class Gates:
     relative: float = 1e-3
     noise: float = 10.0
     absolute: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the numbers are gates.
+
+        Raises:
+            UsageError: a cosine outside -1 to 1, or a distance below 0.
+        """
+        distances = [self.relative, self.noise, *([] if self.absolute is None else [self.absolute])]
+        if not -1.0 <= self.cosine <= 1.0 or not all(value >= 0.0 for value in distances):
+            raise UsageError(
+                "these numbers are no gates",
+                expected="a cosine of -1 to 1, distances of 0 or more",
+                found=f"cosine {self.cosine:g}, distances {', '.join(map(repr, distances))}",
+            )
 
     def bound(self, golden: Array, noise: float = 0.0) -> float:
         """The largest max|d| that is right; integers and booleans are right when they are equal."""

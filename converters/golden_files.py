@@ -95,9 +95,9 @@ def golden_file(output: Path, size: int) -> Iterator[GoldenFile]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def keys_of(path: Path, data: bytes) -> tuple[Manifest, list[str]]:
-    """The keys of a numpy form as a manifest without tensors, and the file of each tensor in
-    ``baseline.tensors``.
+def keys_of(path: Path, data: bytes) -> tuple[Manifest, dict[str, str]]:
+    """The keys of a numpy form as a manifest without tensors, and the file of each tensor by
+    name.
 
     Raises:
         NotAModelError: it is not what `golden_file` writes.
@@ -108,15 +108,12 @@ def keys_of(path: Path, data: bytes) -> tuple[Manifest, list[str]]:
             Entry(key, str(item["type"]), _plain(item["value"]), path.name)
             for key, item in found["keys"].items()
         )
-        files = [str(file) for file in found["files"]]
+        files = {str(name): str(file) for name, file in found["files"].items()}
         manifest = Manifest(str(found["architecture"]), str(found["name"]), entries, ())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAModelError(
             f"{KEYS_FILE} is damaged", file=path, found=str(error)[:200], todo="write it again"
         ) from error
-    names = manifest.by_key.get("baseline.tensors")
-    if names is None or len(names.value) != len(files):  # type: ignore[arg-type]
-        raise NotAModelError(f"{KEYS_FILE} does not name each of its files", file=path)
     return manifest, files
 
 
@@ -184,7 +181,7 @@ class _Folder:
 
 def _document(name: str, entries: Sequence[Entry], files: dict[str, str]) -> bytes:
     keys = {entry.key: {"type": entry.type, "value": entry.value} for entry in entries}
-    found = {"architecture": ARCHITECTURE, "name": name, "keys": keys, "files": [*files.values()]}
+    found = {"architecture": ARCHITECTURE, "name": name, "keys": keys, "files": files}
     return json.dumps(found, indent=1).encode()
 
 

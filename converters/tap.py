@@ -123,7 +123,7 @@ def load_module(spec: str, weights: Path | None = None) -> nn.Module:
         import torch
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            "tapping a module needs torch", todo="pip install 'onnx-manifest[torch]'"
+            "tapping a module needs torch", todo="pip install torch"
         ) from error
     name, _, factory = spec.partition(":")
     try:

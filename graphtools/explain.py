@@ -65,7 +65,10 @@ def explain(graph: Graph, title: str, miss: Miss) -> MissError:
             where=f"{miss.reason.where}, where {miss.step.label()} should be",
             expected=miss.reason.expected,
             found=miss.reason.found,
-            todo=f"{_agreement(miss)}; `graphtools inspect` shows the graph",
+            todo=(
+                f"{_agreement(miss)}; look at it with `graphtools view`; `graphtools baseline "
+                "--tap` makes goldens of any model"
+            ),
         )
     )
 

@@ -7,7 +7,7 @@ views hold a graph and a name; everything they say is read off the graph when it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -173,11 +173,13 @@ class Navigation:
         return inline(self, hierarchy(self, network_of(self)), shapes=self.values)
 
     def __getitem__(self: Graph, key: int | str) -> NodeView | TensorView:  # type: ignore[misc]
-        """A node by its index or name, or a tensor by its name.
+        """A node by its index or name, a tensor by its name or, in a recovered network, its stage.
 
         Raises:
             UsageError: there is none; the closest names are listed.
         """
+        from graphtools.recover import network_of
+
         nodes = self.model.nodes
         if isinstance(key, int):
             if 0 <= key < len(nodes):
@@ -188,7 +190,11 @@ class Navigation:
             return NodeView(self, named)
         if key in self.consumers:
             return TensorView(self, key)
-        names = [*(node.name for node in nodes if node.name), *self.consumers]
+        net = network_of(self)
+        stages = dict(net.binding.stages) if net is not None else {}
+        if key in stages:
+            return TensorView(self, stages[key])
+        names = [*(node.name for node in nodes if node.name), *self.consumers, *stages]
         close = difflib.get_close_matches(key, names, n=5, cutoff=0.4)
         raise UsageError(
             f"the graph has no node or tensor {key!r}",
@@ -218,8 +224,14 @@ class Navigation:
             shape: of an output; None or ``...`` in a place fits any length.
             weight: shape of a constant among the operands.
             attributes: by name, also ``kernel``, ``stride``, ``dilation``, ``groups``.
+
+        Raises:
+            UsageError: the graph has no such op, or none of its nodes such an attribute.
         """
         wanted = {_SHORT.get(key, key): _plain(value) for key, value in attributes.items()}
+        _require_one_of("op", {node.op for node in self.model.nodes}, [op] if op else [])
+        named = {key for node in self.model.nodes for key in node.attributes}
+        _require_one_of("attribute", named, wanted)
         tests: list[Callable[[NodeView], bool]] = [
             lambda view: op is None or view.op == op,
             lambda view: all(
@@ -300,6 +312,17 @@ class Navigation:
         size = sum(2 * tap.size for tap in listed)
         values = run_taps(self, listed, fed, None, budget=size)
         return {called.get(tap.name, tap.name): value for tap, value in values}
+
+
+def _require_one_of(what: str, there: Collection[str], wanted: Iterable[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            lower = {other.lower(): other for other in there}
+            close = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.4)
+            raise UsageError(
+                f"no node has the {what} {name!r}",
+                found=f"closest: {', '.join(lower[c] for c in close)}" if close else "others",
+            )
 
 
 def _starts(graph: Graph, key: Any) -> list[int]:

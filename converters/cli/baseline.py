@@ -221,7 +221,7 @@ def _pairs(values: tuple[str, ...], option: str, form: str) -> list[tuple[str, s
     pairs = [value.partition("=")[::2] for value in values]
     names = [name for name, _ in pairs]
     for value, (name, _) in zip(values, pairs, strict=True):
-        if not name or names.count(name) > 1:
+        if not name or "=" not in value or names.count(name) > 1:
             raise click.UsageError(f"{option} takes {form}, each name once: {value!r}")
     return pairs
 

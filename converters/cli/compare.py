@@ -83,4 +83,6 @@ def command(
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
         click.echo(summary(found, columns))
+        if html is not None:
+            click.echo(f"wrote {html}")
     ctx.exit(0 if found else 1)

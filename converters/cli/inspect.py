@@ -35,9 +35,16 @@ def command(model: str, file: str | None, order: bool, as_json: bool) -> None:
       graphtools inspect model.gguf
     """
     from converters.gguf_file import is_gguf, read
+    from graphtools.errors import UsageError
 
     if is_gguf(Path(model)):
         manifest = read(model)
+        if order or file:
+            raise UsageError(
+                "--order and --file are of ONNX files and folders",
+                file=model,
+                todo="leave them out: a GGUF lists its tensors in pull order",
+            )
         if as_json:
             print_json(_manifest_json(manifest))
         else:

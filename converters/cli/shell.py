@@ -33,15 +33,16 @@ def command(model: str, file: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
         return
-    try:
-        from IPython.terminal.ipapp import TerminalIPythonApp
-    except ModuleNotFoundError:
+    import importlib.util
+
+    if importlib.util.find_spec("IPython") is None:
         _plain(found)
-        return
-    _ipython(TerminalIPythonApp.instance(), found)
+    else:
+        _ipython(found)
 
 
-def _ipython(app: Any, found: Session) -> None:
+def _ipython(found: Session) -> None:
+    from IPython.terminal.ipapp import TerminalIPythonApp
     from traitlets.config import Config
 
     from converters.display import SHOWN
@@ -49,6 +50,7 @@ def _ipython(app: Any, found: Session) -> None:
     config = Config()
     config.TerminalInteractiveShell.banner1 = f"{found.banner}\n"
     config.TerminalInteractiveShell.confirm_exit = False
+    app: Any = TerminalIPythonApp.instance()
     app.update_config(config)
     app.initialize(argv=[])
     app.shell.user_ns.update(found.names)

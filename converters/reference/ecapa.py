@@ -112,7 +112,7 @@ def stages(source: Source, arch: str, normalize: bool) -> Callable[[Array], dict
 
 def _require() -> None:
     for name, line in (
-        ("torch", "pip install 'onnx-manifest[reference]'"),
+        ("torch", "pip install torch transformers"),
         ("speechbrain", "pip install --no-deps speechbrain"),
     ):
         if name not in sys.modules and importlib.util.find_spec(name) is None:

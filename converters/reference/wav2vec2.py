@@ -119,5 +119,5 @@ def _require() -> None:
         if importlib.util.find_spec(name) is None:
             raise MissingDependencyError(
                 f"the goldens of wav2vec 2.0 are made with {name}, which is not installed",
-                todo="pip install 'onnx-manifest[reference]'",
+                todo="pip install torch transformers",
             )

@@ -101,7 +101,7 @@ def _load(path: Path) -> Any:
         raise MissingDependencyError(
             "reading a torch checkpoint needs torch",
             file=path,
-            todo="pip install 'onnx-manifest[torch]', or convert a safetensors file",
+            todo="pip install torch, or convert a safetensors file",
         ) from error
     try:
         with path.open("rb") as stream:

@@ -175,10 +175,17 @@ class TestGates:
         assert not found
         assert found.hints[0] == "ours times 0.5 is the golden"
 
+    @pytest.mark.parametrize(
+        "gates", [{"cosine": 2.0}, {"cosine": np.nan}, {"relative": -1.0}, {"absolute": -5.0}]
+    )
+    def test_numbers_that_are_no_gates_are_refused(self, gates: dict[str, float]) -> None:
+        with pytest.raises(UsageError, match="no gates"):
+            Gates(**gates)
+
     @pytest.mark.parametrize("value", [np.nan, np.inf])
     def test_no_gate_lets_a_lone_nan_pass(self, value: float) -> None:
         one, other = np.ones(4), np.array([1.0, value, 1.0, 1.0])
-        anything = Gates(cosine=-2.0, relative=np.inf, absolute=np.inf)
+        anything = Gates(cosine=-1.0, relative=np.inf, absolute=np.inf)
         assert not compare({"x": one}, {"x": other}, gates=anything)
         assert not compare({"x": other}, {"x": one}, gates=anything)
         assert not compare({"x": other}, {"x": -other}, gates=anything) or value != np.inf
@@ -290,3 +297,24 @@ class TestCommand:
             "snr_db": np.inf,
             "length": pytest.approx(1.0),
         }
+
+
+def test_goldens_are_named_first(tmp_path: Path) -> None:
+    baseline(catalog.path("resnet34_tiny"), catalog.SPEECH, tmp_path / "b.gguf")
+    with pytest.raises(UsageError, match="second of the two is a baseline"):
+        compare({"stem": np.ones(3)}, tmp_path / "b.gguf")
+
+
+@pytest.mark.parametrize("form", ["b.npz", "folder"])
+def test_the_goldens_of_a_clip_in_another_form(form: str, tmp_path: Path) -> None:
+    """Keys, stages and noise are in each of them."""
+    for output in ("b.gguf", form):
+        baseline(catalog.path("resnet34_tiny"), catalog.SPEECH, tmp_path / output, name="m")
+    one, other = (open_arrays(tmp_path / output) for output in ("b.gguf", form))
+    assert one.manifest is not None
+    assert other.manifest is not None
+    assert {e.key: e.value for e in one.manifest.entries} == {
+        e.key: e.value for e in other.manifest.entries
+    }
+    assert compare(tmp_path / form, tmp_path / "b.gguf")
+    assert [*one.readers] == [*other.readers]

@@ -94,7 +94,7 @@ class TestWhatIsSaid:
         assert page.locator("h1").inner_text() == "5 of 12 tensors are right, 7 wrong"
         first = page.locator(".first").inner_text()
         assert "First wrong: layer2.1" in first
-        assert "number 6 of 12 in execution order, in block layer2" in first
+        assert "number 6 of 12 in the goldens' order, in block layer2" in first
         assert "hint: ours is the golden 1 frame later" in first
 
     def test_every_tensor_has_a_bar_with_its_bound_and_a_row(

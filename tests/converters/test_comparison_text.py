@@ -78,7 +78,7 @@ def test_what_is_wrong_comes_first_and_with_it_all_that_is_known() -> None:
     assert found[:7] == [
         "2 of 4 tensors are right, 2 wrong",
         "first wrong: layer2.0",
-        "  number 3 in execution order, in block layer2",
+        "  number 3 in the goldens' order, in block layer2",
         "  shape [4, 50]: max|d| 2.46 above 0.00246",
         "  max|d| 2.46 at [2, 5], mean|d| 0.777, relative 1",
         "  cosine 1.000000, SNR 0.0 dB",

@@ -209,7 +209,8 @@ class TestFolder:
             open_arrays(output(strange.parent, "folder"))
 
     @pytest.mark.parametrize(
-        "text", ["", "[]", "{}", '{"keys": {}, "files": [], "name": "", "architecture": ""}']
+        "text",
+        ["", "[]", "{}", "null", '{"keys": {}, "files": [], "name": "", "architecture": ""}'],
     )
     def test_damaged_keys_are_refused(self, strange: Path, text: str) -> None:
         strange_taps(strange, "folder")
@@ -221,7 +222,7 @@ class TestFolder:
         strange_taps(strange, "folder")
         keys = output(strange.parent, "folder") / "baseline.json"
         document = json.loads(keys.read_text())
-        document["files"][0] = "../x.npy"
+        document["files"]["y"] = "../x.npy"
         keys.write_text(json.dumps(document))
         with pytest.raises(NotAModelError, match="missing"):
             open_arrays(output(strange.parent, "folder"))

@@ -127,6 +127,13 @@ class TestFinding:
         assert g.find(shape=(1, 4)) == []
         assert g.find("Conv", kernel=(5,)) == []
 
+    def test_an_op_or_attribute_that_no_node_has_is_an_error(self, g: Graph) -> None:
+        with pytest.raises(UsageError, match="no node has the op 'conv'") as caught:
+            g.find(op="conv")
+        assert caught.value.found == "closest: Conv"
+        with pytest.raises(UsageError, match="no node has the attribute 'bogus'"):
+            g.find(bogus=3)
+
 
 class TestRunning:
     def test_gives_what_onnxruntime_gives(self, g: Graph) -> None:
@@ -169,6 +176,9 @@ class TestBlocks:
         assert isinstance(inner, BlockView)
         assert inner.name == "fcm.layer1.0"
         assert inner.conv1.weight.shape == (4, 4, 3, 3)  # type: ignore[union-attr]
+
+    def test_a_stage_is_a_tensor(self, net: Recovered) -> None:
+        assert tensor(net.graph["layer1.0"]).name == net.binding.stages["layer1.0"]
 
     def test_what_is_not_there_is_said(self, net: Recovered) -> None:
         with pytest.raises(AttributeError, match=r"layer3\.0 has no 'conv3'; it has conv1, conv2"):
