@@ -108,10 +108,11 @@ function four(figures) {
 }
 
 function opPart(model, op, go) {
-  const weights = op.inputs.filter((t) => t >= 0 && model.tensors[t].weight);
+  const isWeight = (t) => t >= 0 && model.tensors[t].weight;
+  const weights = [...new Set([...op.inputs, ...op.reads].filter(isWeight))];
   const flowing = op.inputs
     .map((t, slot) => [t, slot])
-    .filter(([t]) => t >= 0 && !model.tensors[t].weight);
+    .filter(([t]) => t >= 0 && !isWeight(t));
   return [
     h("h2", {}, op.op),
     h("p", { class: "soft" }, [op.label, `node ${op.index}`].filter(Boolean).join(" · ")),
@@ -121,7 +122,12 @@ function opPart(model, op, go) {
     weights.length
       ? section(
           "Weights and constants",
-          weights.map((t) => weightCard(model.tensors[t], op.inputs.indexOf(t))),
+          weights.map((t) =>
+            weightCard(
+              model.tensors[t],
+              op.inputs.flatMap((input, slot) => (input === t ? [slot] : [])),
+            ),
+          ),
         )
       : null,
     section(
@@ -137,7 +143,7 @@ function opPart(model, op, go) {
           "Read inside",
           tensorList(
             model,
-            op.reads.filter((t) => t >= 0),
+            op.reads.filter((t) => t >= 0 && !isWeight(t)),
             go,
           ),
         )

@@ -126,7 +126,8 @@ function depth(item) {
   return item.depth;
 }
 
-// Operations and parameters inside; a weight that is read twice counts once.
+// Operations and parameters inside, those that an operation's own graphs read among them; a weight
+// that is read twice counts once.
 function count(model, box) {
   const weights = new Set();
   box.ops = 0;
@@ -137,7 +138,7 @@ function count(model, box) {
       box.ops += child.ops;
     } else if (child.type === "op") {
       box.ops += 1;
-      for (const t of child.inputs)
+      for (const t of [...child.inputs, ...child.reads])
         if (t >= 0 && model.tensors[t].size > 1 && isFloat(model.tensors[t])) weights.add(t);
     }
   }

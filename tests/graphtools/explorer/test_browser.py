@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Show = Callable[..., "Page"]
+Parse = Callable[..., Graph]
 
 TINY = catalog.names(committed=True)
 # What a first view may hold; inputs and outputs stand beside.
@@ -152,6 +153,38 @@ class TestUnfolding:
             assert card.locator('[aria-label="histogram"] rect').count() == 32
             strip = card.locator('[aria-label="range of every channel"] rect')
             assert strip.count() == min(64, len(values))
+
+    def test_a_scalar_is_told_from_an_unknown_shape(self, show: Show, parse: Parse) -> None:
+        page = show(
+            parse("""
+            g (float[2] x) => (float y)
+            { s = ReduceSum<keepdims = 0>(x) u = com.microsoft.None(s) y = Mul(s, u) }
+            """),
+            fragment="#node=y",
+        )
+        cards = page.locator("#panel .tensor").all_inner_texts()
+        assert ["f32 scalar" in card for card in cards] == [True, False, True]
+        assert ["shape unknown" in card for card in cards] == [False, True, False]
+
+    def test_a_weight_that_is_read_twice_has_both_places(self, show: Show, parse: Parse) -> None:
+        graph = parse("g (float[3, 9] x) => (float[3, 9] y) <float[9] w> { y = Clip(x, w, w) }")
+        (card,) = show(graph, fragment="#node=y").locator("#panel .weight").all_inner_texts()
+        assert "input 1, 2 \u00b7 f32 9" in card
+
+    def test_weights_that_a_branch_reads_count(self, show: Show, parse: Parse) -> None:
+        page = show(
+            parse("""
+            g (float[3, 9] x, bool c) => (float[3, 9] y) <float[3, 9] w>
+            { y = If (c) <then_branch = a () => (float[3, 9] p) { p = Add(x, w) },
+                          else_branch = b () => (float[3, 9] q) { q = Identity(x) }> }
+            """)
+        )
+        assert "27 parameters" in page.locator("#panel").inner_text()
+        page.evaluate("location.hash = 'node=y'")
+        card = page.locator('#panel .weight[data-tensor="w"]')
+        card.wait_for()
+        assert "read inside" in card.inner_text()
+        assert card.locator('[data-figure="max"]').count() == 1
 
 
 class TestMoving:
