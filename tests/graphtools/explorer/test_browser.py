@@ -501,9 +501,14 @@ class TestLooks:
 
     def test_a_narrow_window_has_everything(self, show: Show) -> None:
         net = recovered("resnet34_tiny")
-        page = show(net.graph, net, viewport={"width": 420, "height": 800})
-        assert page.locator("#panel").bounding_box()["width"] <= 420
-        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        page = show(
+            net.graph, net, TestComparison().overlays(), viewport={"width": 400, "height": 800}
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        for part in ("#title", "#query", "#theme", "#ask", "#zoom", "#panel"):
+            place = page.locator(part).bounding_box()
+            assert place["width"] > 20, part
+            assert place["x"] + place["width"] <= 400, part
 
 
 # Text colours against the fills of items and the backgrounds of the panel.
