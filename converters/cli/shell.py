@@ -36,9 +36,14 @@ def command(model: str, file: str | None, as_json: bool) -> None:
     try:
         from IPython.terminal.ipapp import TerminalIPythonApp
     except ModuleNotFoundError:
+        application = None
+    else:
+        application = TerminalIPythonApp.instance()
+    # Not inside the except: what a person raises there would be said to follow from it.
+    if application is None:
         _plain(found)
-        return
-    _ipython(TerminalIPythonApp.instance(), found)
+    else:
+        _ipython(application, found)
 
 
 def _ipython(app: Any, found: Session) -> None:
@@ -70,16 +75,17 @@ def _screen(value: object) -> str:
 
 def _plain(found: Session) -> None:
     """The standard library's console, which has no completion but shows the same."""
+    import builtins
     import code
     import sys
 
     from converters.display import SHOWN
 
     def hook(value: object) -> None:
-        if isinstance(value, SHOWN):
-            click.echo(_screen(value))
-        elif value is not None:
-            click.echo(repr(value))
+        if value is None:
+            return
+        click.echo(_screen(value) if isinstance(value, SHOWN) else repr(value))
+        vars(builtins)["_"] = value  # as everywhere in Python: the last value
 
     before, sys.displayhook = sys.displayhook, hook
     try:
