@@ -131,7 +131,7 @@ def attribute_text(value: Attribute) -> str:
     if isinstance(value, LazyTensor):
         return f"tensor {value.dtype.label} {shape_text(value.shape)}"
     if isinstance(value, Subgraph):
-        return "a graph of its own"
+        return f"a graph of {value.nodes} node{'' if value.nodes == 1 else 's'}, not drawn"
     if isinstance(value, float):
         return figure(value)
     if isinstance(value, tuple):

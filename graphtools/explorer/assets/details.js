@@ -8,6 +8,8 @@ const BOX_KINDS = {
   scope: "module",
   part: "part, by its structure",
   repeat: "repeated part",
+  inputs: "inputs",
+  outputs: "outputs",
 };
 
 function boxPart(model, box, go) {
@@ -30,20 +32,20 @@ function boxPart(model, box, go) {
     goldenPart(model, box.stage),
     section("Enters", tensorList(model, [...ins.keys()], go)),
     section("Leaves", tensorList(model, [...outs.keys()], go)),
-    section("Operations", rows(counts.map(([op, n]) => [op, String(n)]))),
+    counts.length
+      ? section("Operations", rows(counts.map(([op, n]) => [op, String(n)])))
+      : null,
     section(
       "Holds",
-      box.children
-        .filter((c) => c.type !== "input" && c.type !== "output")
-        .map((child) =>
-          h(
-            "div",
-            {},
-            link(child, titled(child), go),
-            " ",
-            h("span", { class: "soft" }, child.type === "box" ? summary(child) : ""),
-          ),
+      box.children.map((child) =>
+        h(
+          "div",
+          {},
+          link(child, titled(child), go),
+          " ",
+          h("span", { class: "soft" }, child.type === "box" ? summary(child) : ""),
         ),
+      ),
     ),
     box.weights.size
       ? section(

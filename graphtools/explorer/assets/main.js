@@ -20,7 +20,7 @@ class Explorer {
   firstOpen() {
     const open = new Set();
     const { root } = this.model;
-    let shown = root.children.filter((c) => c.type === "box" || c.type === "op");
+    let shown = root.children.filter((c) => c.ops || c.type === "op");
     while (shown.length < 5) {
       const room = FIRST_BOXES - shown.length;
       const next = shown

@@ -83,6 +83,23 @@ class TestFirstView:
         page = show(build(load(tangle(tmp_path / "tangle.onnx", 5000))))
         assert 4 <= len(names(page)) <= MOST_BOXES
 
+    def test_has_few_inputs_and_outputs(self, show: Show, parse: Parse) -> None:
+        """A decoder has its keys and values of every layer as inputs and as outputs."""
+        layers = range(20)
+        graph = parse(f"""
+            g ({", ".join(f"float[2] past{i}" for i in layers)})
+              => ({", ".join(f"float[2] now{i}" for i in layers)})
+            {{ {" ".join(f"now{i} = Relu(past{i})" for i in layers)} }}
+        """)
+        page = show(graph)
+        ends = page.locator(".item.io, .item.box", has_text=re.compile("past|now|more"))
+        assert ends.count() == 10
+        assert "16 of the graph" in box(page, "more inputs").text_content()
+        page.evaluate("location.hash = 'node=output now19'")
+        page.wait_for_function("explorer.chosen?.name === 'now19'")
+        assert ends.count() == 10 + 16
+        assert "Relu" in page.locator("#panel").inner_text()
+
     def test_edges_carry_shapes(self, show: Show) -> None:
         page = family(show, "resnet34_tiny")
         labels = page.locator("svg text.label").all_text_contents()
@@ -184,6 +201,7 @@ class TestUnfolding:
         card = page.locator('#panel .weight[data-tensor="w"]')
         card.wait_for()
         assert "read inside" in card.inner_text()
+        assert "then_branch\ta graph of 1 node, not drawn" in page.locator("#panel").inner_text()
         assert card.locator('[data-figure="max"]').count() == 1
 
 
@@ -344,11 +362,15 @@ class TestAddress:
         page.wait_for_function("explorer.chosen === null")
 
     @pytest.mark.parametrize(
-        "link", ["layer2.0", "layer2 / layer2.0", "/model/layer2/layer2.0/conv1/Conv_output_0"]
+        "link",
+        [
+            *("layer2.0", "layer2 / layer2.0"),
+            *("/model/layer2/layer2.0/conv1/Conv_output_0", "onnx::Conv_388"),
+        ],
     )
     def test_any_name_can_be_linked_to(self, link: str, show: Show) -> None:
         page = family(show, "resnet34_tiny", fragment=f"#node={link}")
-        assert title(page) == ("Conv" if link.endswith("output_0") else "layer2.0")
+        assert title(page) == ("Conv" if "Conv" in link else "layer2.0")
         assert page.locator(".item.chosen").count() == 1
 
     def test_a_name_that_is_not_there_is_said(self, show: Show) -> None:
