@@ -74,7 +74,7 @@ def inline(
     """
     whole = html.escape(page(graph, tree, overlays, shapes))
     return (
-        f'<iframe sandbox="allow-scripts" style="width:100%;height:{height}px;border:0" '
+        f'<iframe sandbox="allow-scripts" allow="clipboard-write *" style="width:100%;height:{height}px;border:0" '
         f'srcdoc="{whole}"></iframe>'
     )
 

@@ -76,7 +76,8 @@ class Explorer {
     const parts = [`open=${[...this.open].sort((a, b) => a - b).join(".")}`];
     if (this.chosen) parts.unshift(`node=${encodeURIComponent(linkName(this.model, this.chosen))}`);
     const hash = `#${parts.join("&")}`;
-    if (hash !== location.hash && step) location.replace(hash);
+    // The whole address: in a notebook's frame "#.." alone would be relative to the notebook.
+    if (hash !== location.hash && step) location.replace(location.href.split("#")[0] + hash);
     else if (hash !== location.hash) location.hash = hash;
     this.hash = location.hash;
   }

@@ -573,3 +573,21 @@ class TestNotebook:
         frame.locator(".item", has_text="layer2").first.click()
         assert frame.locator("#panel h2").inner_text() == "layer2"
         assert frame.locator('.item:has-text("layer2.3")').count() > 0
+
+    def test_two_frames_have_keys_and_copies_of_their_own(
+        self, offline: Any, tmp_path: Path
+    ) -> None:
+        """An arrow changes the frame's address: the notebook never opens in its own frame."""
+        net = recovered("resnet34_tiny")
+        file = tmp_path / "notebook.html"
+        file.write_text(f"<p>cell</p>{2 * inline(net.graph, hierarchy(net.graph, net))}", "utf-8")
+        page = offline.open(file)
+        for frame in page.frames[1:]:
+            frame.wait_for_selector("html[data-ready]", state="attached")
+            frame.locator(".item", has_text="layer2").first.click()
+            page.keyboard.press("ArrowDown")
+            frame.wait_for_selector('.item.chosen:has-text("layer2.0")')
+            assert frame.url.startswith("about:srcdoc#node=layer2.0&open=")
+            frame.locator("button.copy").first.click()
+            frame.wait_for_selector("text=copied")
+        assert [frame.url.split("#")[0] for frame in page.frames[1:]] == 2 * ["about:srcdoc"]
