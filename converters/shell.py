@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,12 @@ from converters.manifest import Manifest
 from converters.sources.locate import is_checkpoint
 from converters.sources.source import open_source
 from graphtools.errors import Error
-from graphtools.graph import build
+from graphtools.graph import Graph, build
 from graphtools.onnx_file import load
 from graphtools.recover import Recovered, recover
 
 __all__ = ["Session", "session"]
 
-_OF_GRAPH = (
-    ('g.find(op="Conv", kernel=(3, 3))', "nodes by what they are"),
-    ('g.run(x, taps="op:Conv")', "onnxruntime's values of any tensor"),
-)
 _OF_NETWORK = ("net.blocks[0]", "a block and its weights, unread")
 _OF_MANIFEST = ("m.tensors[0].read()", "a tensor as it is stored")
 
@@ -82,7 +80,7 @@ def session(model: Path, name: str | None = None) -> Session:
     if manifest is None:
         lines.append(f"  ({why})")
     examples = [
-        *(_OF_GRAPH if graph is not None else ()),
+        *(_of_graph(graph) if graph is not None else ()),
         *([_OF_NETWORK] if isinstance(net, Recovered) else []),
         *([_OF_MANIFEST] if manifest is not None else []),
         *((("net", "where the nearest family differs"),) if net and manifest is None else ()),
@@ -90,8 +88,22 @@ def session(model: Path, name: str | None = None) -> Session:
         ("dir(m)", "what else there is"),
     ][:3]
     lines.append("Try:")
-    lines += [f"  {code:<36} # {meaning}" for code, meaning in examples]
+    width = max(len(code) for code, _ in examples)
+    lines += [f"  {code:<{width}} # {meaning}" for code, meaning in examples]
     return Session(names, "\n".join(lines))
+
+
+def _of_graph(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Examples that run as they are written."""
+    ops = Counter(node.op for node in graph.model.nodes if node.op != "Constant")
+    op = "Conv" if "Conv" in ops else max(ops, key=ops.__getitem__, default="Constant")
+    kernel = ", kernel=(3, 3)" if op == "Conv" else ""
+    yield f"g.find(op={json.dumps(op)}{kernel})", "nodes by what they are"
+    if len(graph.inputs) == 1 and graph.inputs[0].shape is not None:
+        axes = enumerate(graph.inputs[0].shape)
+        shape = tuple(n if isinstance(n, int) else 200 if place else 1 for place, n in axes)
+        code = f"g.run(np.zeros({shape}), taps={json.dumps(f'op:{op}')})"
+        yield code, "onnxruntime's values of any tensor"
 
 
 def _manifest(net: Recovered, title: str) -> Manifest | None:

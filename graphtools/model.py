@@ -32,9 +32,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A graph in an attribute (If, Loop, Scan); only what it takes from outside is kept."""
+    """A graph in an attribute (If, Loop, Scan), told from outside.
+
+    Attributes:
+        reads: names that it takes from the graph around it, in first-use order.
+        nodes: how many it has, those of the graphs inside it included.
+    """
 
     reads: tuple[str, ...]
+    nodes: int
 
 
 Attribute = (

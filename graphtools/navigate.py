@@ -7,10 +7,11 @@ views hold a graph and a name; everything they say is read off the graph when it
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from graphtools.errors import UsageError
 from graphtools.tensors import Array, LazyTensor
@@ -172,7 +173,9 @@ class Navigation:
 
         return inline(self, hierarchy(self, network_of(self)), shapes=self.values)
 
-    def __getitem__(self: Graph, key: int | str) -> NodeView | TensorView:  # type: ignore[misc]
+    def __getitem__(  # type: ignore[misc]
+        self: Graph, key: SupportsIndex | str
+    ) -> NodeView | TensorView:
         """A node by its index or name, a tensor by its name or, in a recovered network, its stage.
 
         Raises:
@@ -181,10 +184,11 @@ class Navigation:
         from graphtools.recover import network_of
 
         nodes = self.model.nodes
-        if isinstance(key, int):
-            if 0 <= key < len(nodes):
-                return NodeView(self, nodes[key])
-            raise UsageError(f"the graph has no node {key}", found=f"{len(nodes)} nodes")
+        if not isinstance(key, str):
+            place = operator.index(key)
+            if 0 <= place < len(nodes):
+                return NodeView(self, nodes[place])
+            raise UsageError(f"the graph has no node {place}", found=f"{len(nodes)} nodes")
         named = next((node for node in nodes if node.name == key), None)
         if named is not None and key:
             return NodeView(self, named)

@@ -205,7 +205,7 @@ def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     if kind == AttributeProto.TENSOR:
         return tensor_of(path, attribute.t, attribute.t.name)
     if kind == AttributeProto.GRAPH:
-        return Subgraph(_reads_outside(attribute.g))
+        return Subgraph(_reads_outside(attribute.g), _node_count(attribute.g))
     return None
 
 
@@ -222,6 +222,12 @@ def _reads_outside(graph: onnx.GraphProto) -> tuple[str, ...]:
                 reads |= dict.fromkeys(n for n in inner if n not in inside)
     reads |= dict.fromkeys(v.name for v in graph.output if v.name not in inside)
     return tuple(reads)
+
+
+def _node_count(graph: onnx.GraphProto) -> int:
+    attributes = (a for node in graph.node for a in node.attribute)
+    inside = sum(_node_count(a.g) for a in attributes if a.type == AttributeProto.GRAPH)
+    return len(graph.node) + inside
 
 
 def _readers(graph: onnx.GraphProto, tensor: str) -> str | None:

@@ -23,7 +23,8 @@ ARCHITECTURE = "voicedetect"
 
 # A line for every model of that project: its recipes say so, its ONNX files do not.
 WESPEAKER_WINDOW = (
-    "WeSpeaker trains with a hamming window; the schema's front end is povey for all."
+    "WeSpeaker trains with a hamming window; the schema's front end is povey for all. "
+    "`graphtools frontend` tells which one a known embedding was made with."
 )
 
 _P = "voicedetect"
@@ -73,6 +74,6 @@ def set_rows(b: Builder | CheckpointBuilder, dim: int, origin: str) -> None:
     """Set the common keys of an embedding of length ``dim``."""
     b.fixed(f"{_P}.arch", "structure")
     b.set(f"{_P}.embedding_dim", dim, origin)
-    b.fixed(f"{_P}.l2_normalize", "seed default for speaker encoders")
+    b.fixed(f"{_P}.l2_normalize", "fixed by the schema for speaker encoders")
     for row in FBANK_ROWS:
-        b.fixed(row.key, "assumed: no model file holds the front end")
+        b.fixed(row.key, "fixed by the schema: no model file holds the front end")

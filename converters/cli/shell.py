@@ -33,16 +33,20 @@ def command(model: str, file: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
         return
-    import importlib.util
-
-    if importlib.util.find_spec("IPython") is None:
+    try:
+        from IPython.terminal.ipapp import TerminalIPythonApp
+    except ModuleNotFoundError:
+        application = None
+    else:
+        application = TerminalIPythonApp.instance()
+    # Not inside the except: what a person raises there would be said to follow from it.
+    if application is None:
         _plain(found)
     else:
-        _ipython(found)
+        _ipython(application, found)
 
 
-def _ipython(found: Session) -> None:
-    from IPython.terminal.ipapp import TerminalIPythonApp
+def _ipython(app: Any, found: Session) -> None:
     from traitlets.config import Config
 
     from converters.display import SHOWN
@@ -50,7 +54,6 @@ def _ipython(found: Session) -> None:
     config = Config()
     config.TerminalInteractiveShell.banner1 = f"{found.banner}\n"
     config.TerminalInteractiveShell.confirm_exit = False
-    app: Any = TerminalIPythonApp.instance()
     app.update_config(config)
     app.initialize(argv=[])
     app.shell.user_ns.update(found.names)
@@ -72,16 +75,17 @@ def _screen(value: object) -> str:
 
 def _plain(found: Session) -> None:
     """The standard library's console, which has no completion but shows the same."""
+    import builtins
     import code
     import sys
 
     from converters.display import SHOWN
 
     def hook(value: object) -> None:
-        if isinstance(value, SHOWN):
-            click.echo(_screen(value))
-        elif value is not None:
-            click.echo(repr(value))
+        if value is None:
+            return
+        click.echo(_screen(value) if isinstance(value, SHOWN) else repr(value))
+        vars(builtins)["_"] = value  # as everywhere in Python: the last value
 
     before, sys.displayhook = sys.displayhook, hook
     try:

@@ -96,8 +96,10 @@ class _Tensors:
 
 
 def shape_text(shape: tuple[int | str, ...] | None) -> str:
-    """Axes with a multiplication sign between; "" for a scalar and where nothing is known."""
-    return "\u00d7".join(map(str, shape or ()))
+    """Axes with a multiplication sign between; ``scalar`` for none, "" where nothing is known."""
+    if shape is None:
+        return ""
+    return "\u00d7".join(map(str, shape)) or "scalar"
 
 
 def figure(value: float) -> str:
@@ -129,7 +131,7 @@ def attribute_text(value: Attribute) -> str:
     if isinstance(value, LazyTensor):
         return f"tensor {value.dtype.label} {shape_text(value.shape)}"
     if isinstance(value, Subgraph):
-        return "a graph of its own"
+        return f"a graph of {value.nodes} node{'' if value.nodes == 1 else 's'}, not drawn"
     if isinstance(value, float):
         return figure(value)
     if isinstance(value, tuple):
@@ -159,16 +161,16 @@ def _weights(tensors: _Tensors, overlays: Overlays) -> list[list[Any]]:
 
 
 def _described(tensor: LazyTensor, columns: int, histogram: bool) -> dict[str, Any]:
-    if tensor.dtype in (DType.STRING, DType.OTHER):
+    if tensor.dtype in (DType.STRING, DType.OTHER) or not tensor.size:
         return {}
-    if 0 < tensor.size <= _SHOWN_VALUES:
+    if tensor.size <= _SHOWN_VALUES:
         values = tensor.read()
         text = figure if tensor.dtype.is_float else str
         shown = ", ".join(text(v) for v in values.reshape(-1).tolist())
         return {"value": f"[{shown}]" if tensor.shape else shown}
     found = statistics(tensor, columns)
     if found is None:
-        return {}
+        return {"strange": tensor.size}
     figures = [found.minimum, found.maximum, found.mean, found.std]
     described: dict[str, Any] = {"figures": [figure(v) for v in figures]}
     if found.strange:

@@ -154,7 +154,7 @@ def _metadata(names: Iterable[str], shapes: Mapping[str, Value]) -> list[dict[st
         pairs = [("tensor_name", name)]
         known = shapes.get(name)
         if known is not None and known.shape is not None:
-            pairs.append(("shape", shape_text(known.shape) or "scalar"))
+            pairs.append(("shape", shape_text(known.shape)))
         if known is not None and known.dtype is not DType.OTHER:
             pairs.append(("dtype", known.dtype.label))
         found.append({"id": str(place), "attrs": _pairs(pairs)})

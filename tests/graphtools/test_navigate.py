@@ -58,6 +58,7 @@ class TestNodesAndTensors:
     def test_by_index_by_name_and_by_tensor(self, g: Graph) -> None:
         assert node(g[0]) == node(g["first"])
         assert node(g[0]) != node(g[1])
+        assert node(g[np.int64(1)]) == node(g[1])
         assert tensor(g["b"]).producer == g[1]
         assert tensor(g["x"]).producer is None
 

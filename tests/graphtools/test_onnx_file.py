@@ -377,11 +377,11 @@ class TestSubgraphs:
     }
     """
 
-    def test_only_what_they_take_from_outside_is_kept(self, save: Save) -> None:
+    def test_what_they_take_from_outside_and_their_size_are_kept(self, save: Save) -> None:
         node = load(save(self.TEXT)).nodes[1]
         assert node.attributes == {
-            "then_branch": Subgraph(("h", "w")),
-            "else_branch": Subgraph(("c", "x", "w", "h")),
+            "then_branch": Subgraph(("h", "w"), 2),
+            "else_branch": Subgraph(("c", "x", "w", "h"), 3),
         }
 
     def test_an_output_taken_directly_from_outside_is_a_read(self, save: Save) -> None:
@@ -390,7 +390,7 @@ class TestSubgraphs:
         del branch.node[:]
         branch.output[0].name = "h"
         node = load(save(proto)).nodes[1]
-        assert node.attributes["then_branch"] == Subgraph(("h",))
+        assert node.attributes["then_branch"] == Subgraph(("h",), 0)
 
 
 class TestExternalData:

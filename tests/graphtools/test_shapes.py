@@ -74,3 +74,44 @@ def test_a_fixed_input_is_measured_as_it_is(parse: Parse) -> None:
         { s = Shape(x) n = Size(s) m = Unsqueeze(n, s) t = Reshape(x, m) y = Relu(t) }
     """)
     assert shapes(graph, measure=False)["s"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2, T] x) => (float[?] y) { n = NonZero(x) t = Transpose<perm = [1, 0]>(n)"
+        " y = GatherND(x, t) }",
+        "g (float[2, T] x, int64[1] k) => (float[?, ?] y, int64[?, ?] i) { y, i = TopK(x, k) }",
+        "g (float[2, T] x, bool c) => (float[?, ?] y) { y = If (c) <then_branch = a () =>"
+        " (float[?, ?] p) { p = Concat<axis = 0>(x, x) }, else_branch = b () =>"
+        " (float[?, ?] q) { q = Identity(x) }> }",
+    ],
+    ids=["NonZero", "TopK", "If"],
+)
+def test_a_shape_that_values_decide_is_not_measured(parse: Parse, text: str) -> None:
+    """Zeros have no nonzero element, and a number of elements that is 0 is no fixed axis."""
+    graph = parse(text)
+    found = shapes(graph)["y"].shape
+    assert found is None or not any(isinstance(axis, int) for axis in found)
+
+
+def test_what_values_decide_does_not_hide_what_lengths_decide(parse: Parse) -> None:
+    graph = parse("""
+        g (float[2, T] x) => (float[?, ?] y)
+        { s = Shape(x) y = Expand(x, s) n = NonZero(x) m = Shape(n) }
+    """)
+    found = shapes(graph)
+    assert (found["y"].shape, found["m"].shape) == ((2, "T"), (2,))
+
+
+@pytest.mark.parametrize(("axes", "part"), [("T", 8), ("T, 4", 8), ("T, B, 4", 2)])
+def test_a_part_of_a_first_axis_is_no_fixed_length(parse: Parse, axes: str, part: int) -> None:
+    graph = parse(f"""
+        g (float[{axes}] x) => (float[{", ".join("?" for _ in axes.split(","))}] y)
+        <int64[1] zero = {{0}}, int64[1] more = {{{part - 1}}}, int64[1] part = {{{part}}}>
+        {{ s = Shape<start = 0, end = 1>(x) t = Add(s, more) h = Div(t, part)
+           y = Slice(x, zero, h, zero) }}
+    """)
+    found = shapes(graph)["y"].shape
+    assert found is not None
+    assert not isinstance(found[0], int)

@@ -8,6 +8,8 @@ const BOX_KINDS = {
   scope: "module",
   part: "part, by its structure",
   repeat: "repeated part",
+  inputs: "inputs",
+  outputs: "outputs",
 };
 
 function boxPart(model, box, go) {
@@ -30,20 +32,20 @@ function boxPart(model, box, go) {
     goldenPart(model, box.stage),
     section("Enters", tensorList(model, [...ins.keys()], go)),
     section("Leaves", tensorList(model, [...outs.keys()], go)),
-    section("Operations", rows(counts.map(([op, n]) => [op, String(n)]))),
+    counts.length
+      ? section("Operations", rows(counts.map(([op, n]) => [op, String(n)])))
+      : null,
     section(
       "Holds",
-      box.children
-        .filter((c) => c.type !== "input" && c.type !== "output")
-        .map((child) =>
-          h(
-            "div",
-            {},
-            link(child, titled(child), go),
-            " ",
-            h("span", { class: "soft" }, child.type === "box" ? summary(child) : ""),
-          ),
+      box.children.map((child) =>
+        h(
+          "div",
+          {},
+          link(child, titled(child), go),
+          " ",
+          h("span", { class: "soft" }, child.type === "box" ? summary(child) : ""),
         ),
+      ),
     ),
     box.weights.size
       ? section(
@@ -108,10 +110,11 @@ function four(figures) {
 }
 
 function opPart(model, op, go) {
-  const weights = op.inputs.filter((t) => t >= 0 && model.tensors[t].weight);
+  const isWeight = (t) => t >= 0 && model.tensors[t].weight;
+  const weights = [...new Set([...op.inputs, ...op.reads].filter(isWeight))];
   const flowing = op.inputs
     .map((t, slot) => [t, slot])
-    .filter(([t]) => t >= 0 && !model.tensors[t].weight);
+    .filter(([t]) => t >= 0 && !isWeight(t));
   return [
     h("h2", {}, op.op),
     h("p", { class: "soft" }, [op.label, `node ${op.index}`].filter(Boolean).join(" · ")),
@@ -121,7 +124,12 @@ function opPart(model, op, go) {
     weights.length
       ? section(
           "Weights and constants",
-          weights.map((t) => weightCard(model.tensors[t], op.inputs.indexOf(t))),
+          weights.map((t) =>
+            weightCard(
+              model.tensors[t],
+              op.inputs.flatMap((input, slot) => (input === t ? [slot] : [])),
+            ),
+          ),
         )
       : null,
     section(
@@ -137,7 +145,7 @@ function opPart(model, op, go) {
           "Read inside",
           tensorList(
             model,
-            op.reads.filter((t) => t >= 0),
+            op.reads.filter((t) => t >= 0 && !isWeight(t)),
             go,
           ),
         )

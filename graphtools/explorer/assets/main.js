@@ -20,7 +20,7 @@ class Explorer {
   firstOpen() {
     const open = new Set();
     const { root } = this.model;
-    let shown = root.children.filter((c) => c.type === "box" || c.type === "op");
+    let shown = root.children.filter((c) => c.ops || c.type === "op");
     while (shown.length < 5) {
       const room = FIRST_BOXES - shown.length;
       const next = shown
@@ -76,7 +76,8 @@ class Explorer {
     const parts = [`open=${[...this.open].sort((a, b) => a - b).join(".")}`];
     if (this.chosen) parts.unshift(`node=${encodeURIComponent(linkName(this.model, this.chosen))}`);
     const hash = `#${parts.join("&")}`;
-    if (hash !== location.hash && step) location.replace(hash);
+    // The whole address: in a notebook's frame "#.." alone would be relative to the notebook.
+    if (hash !== location.hash && step) location.replace(location.href.split("#")[0] + hash);
     else if (hash !== location.hash) location.hash = hash;
     this.hash = location.hash;
   }

@@ -55,6 +55,10 @@ function kindOf(op) {
   return KIND_OF.get(op.split(".").pop()) || "other";
 }
 
+// Inputs of the graph that are drawn beside one another, and outputs; the rest is a box. A decoder
+// has two of each for every layer.
+const MOST_ENDS = 5;
+
 function readModel(data) {
   const items = [],
     tensors = data.tensors.map(([name, dtype, shape, size]) => ({
@@ -87,10 +91,17 @@ function readModel(data) {
     ["input", data.inputs],
     ["output", data.outputs],
   ]) {
-    for (const tensor of listed) {
-      const item = add({ type, name: tensors[tensor].name, tensor, children: [], parent: root });
-      type === "input" ? root.children.unshift(item) : root.children.push(item);
+    const ends = listed.map((tensor) =>
+      add({ type, name: tensors[tensor].name, tensor, children: [], parent: root }),
+    );
+    if (ends.length > MOST_ENDS) {
+      const kind = `${type}s`;
+      const children = ends.splice(MOST_ENDS - 1);
+      const more = { type: "box", name: `more ${kind}`, kind, stage: "", children, parent: root };
+      for (const child of children) child.parent = more;
+      ends.push(add(more));
     }
+    type === "input" ? root.children.unshift(...ends) : root.children.push(...ends);
   }
   for (const item of items) {
     if (item.type === "op") {
@@ -118,6 +129,8 @@ function readModel(data) {
   model.names = new Map();
   for (const item of [...items].reverse())
     for (const name of namesOf(model, item)) model.names.set(name, item);
+  for (const { name, weight, readers } of tensors)
+    if (weight && !model.names.has(name)) model.names.set(name, items[readers[0]]);
   return model;
 }
 
@@ -126,7 +139,8 @@ function depth(item) {
   return item.depth;
 }
 
-// Operations and parameters inside; a weight that is read twice counts once.
+// Operations and parameters inside, those that an operation's own graphs read among them; a weight
+// that is read twice counts once.
 function count(model, box) {
   const weights = new Set();
   box.ops = 0;
@@ -137,7 +151,7 @@ function count(model, box) {
       box.ops += child.ops;
     } else if (child.type === "op") {
       box.ops += 1;
-      for (const t of child.inputs)
+      for (const t of [...child.inputs, ...child.reads])
         if (t >= 0 && model.tensors[t].size > 1 && isFloat(model.tensors[t])) weights.add(t);
     }
   }

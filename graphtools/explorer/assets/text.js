@@ -50,6 +50,7 @@ function caption(op) {
 }
 
 function summary(box) {
+  if (box.kind === "inputs" || box.kind === "outputs") return `${box.children.length} of the graph`;
   const ops = `${box.ops} op${box.ops === 1 ? "" : "s"}`;
   return box.parameters ? `${ops} · ${amount(box.parameters)} parameters` : ops;
 }

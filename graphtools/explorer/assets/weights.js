@@ -1,17 +1,23 @@
 // A weight in the panel: its figures, two pictures, and where it went.
 "use strict";
 
-function weightCard(tensor, slot) {
+// `places`: the operands it is; none where a graph inside the operation reads it.
+function weightCard(tensor, places) {
   const { weight } = tensor;
   return h(
     "div",
     { class: "card weight", "data-tensor": tensor.name },
     named(tensor.name),
-    h("div", { class: "soft" }, `input ${slot} · ${tensor.dtype} ${tensor.shape || "scalar"}`),
+    h(
+      "div",
+      { class: "soft" },
+      `${places.length ? `input ${places.join(", ")}` : "read inside"} · ` +
+        `${tensor.dtype} ${tensor.shape}`,
+    ),
     weight.value ? h("div", { class: "mono" }, weight.value) : null,
     weight.figures ? four(weight.figures) : null,
     weight.strange
-      ? h("p", { class: "bad" }, `✗ ${weight.strange} values that are not numbers`)
+      ? h("p", { class: "bad" }, `✗ ${weight.strange} values that are NaN or infinite`)
       : null,
     weight.histogram ? histogram(weight) : null,
     weight.strip ? strip(weight) : null,

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from converters.convert import convert
+from converters.shell import session
 from fixtures import catalog
 
 Make = Callable[..., Any]
@@ -26,10 +28,7 @@ g["no such node"]
 exit()
 """
 # A module of this name that cannot be imported: what a machine without IPython has.
-WITHOUT = (
-    "import importlib.util as u; find = u.find_spec\n"
-    "u.find_spec = lambda name, *more: None if name == 'IPython' else find(name, *more)\n"
-)
+WITHOUT = "import sys; sys.modules['IPython'] = None\n"
 MAIN = "from converters.cli import main; main()"
 
 
@@ -69,21 +68,30 @@ def test_what_a_person_types_is_answered(
     assert "During handling of the above exception" not in said
 
 
-def test_the_banners_examples_run(
+def test_the_plain_console_is_pythons(
     environment: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
-    lines = (
-        'g.find(op="Conv", kernel=(3, 3))[0].op\n'
-        "x = np.zeros((1, 60, 80))\n"
-        'len(g.run(x, taps="op:Conv"))\n'
-        "net.blocks[0]\n"
-        "exit()\n"
+    """The last value is ``_``, and an error is told without what came before the console."""
+    said = typed("6 * 7\n_ + 1\nnet.nothing\n", RESNET, environment, tmp_path, WITHOUT)
+    assert "43" in said
+    assert "has no attribute 'nothing'" in said
+    assert "IPython" not in said
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_banners_examples_run_as_they_are_written(known: bool, tmp_path: Path) -> None:
+    other = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>'
+        " g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"
     )
-    said = typed(lines, RESNET, environment, tmp_path, WITHOUT)
-    assert "'Conv'" in said
-    assert "36" in said
-    assert "<block layer1.0: conv1.weight [4, 4, 3, 3]" in said
-    assert "Error" not in said
+    onnx.save(other, tmp_path / "other.onnx")
+    found = session(RESNET if known else tmp_path / "other.onnx")
+    examples = found.banner.split("Try:\n")[1].splitlines()
+    assert len(examples) == 3
+    for line in examples:
+        value = eval(line.strip(), dict(found.names))
+        assert value is not None, line
+        assert not isinstance(value, list | dict) or value, line
 
 
 class TestNames:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Show = Callable[..., "Page"]
+Parse = Callable[..., Graph]
 
 TINY = catalog.names(committed=True)
 # What a first view may hold; inputs and outputs stand beside.
@@ -81,6 +82,23 @@ class TestFirstView:
     def test_has_few_boxes_at_any_size(self, show: Show, tmp_path: Path) -> None:
         page = show(build(load(tangle(tmp_path / "tangle.onnx", 5000))))
         assert 4 <= len(names(page)) <= MOST_BOXES
+
+    def test_has_few_inputs_and_outputs(self, show: Show, parse: Parse) -> None:
+        """A decoder has its keys and values of every layer as inputs and as outputs."""
+        layers = range(20)
+        graph = parse(f"""
+            g ({", ".join(f"float[2] past{i}" for i in layers)})
+              => ({", ".join(f"float[2] now{i}" for i in layers)})
+            {{ {" ".join(f"now{i} = Relu(past{i})" for i in layers)} }}
+        """)
+        page = show(graph)
+        ends = page.locator(".item.io, .item.box", has_text=re.compile("past|now|more"))
+        assert ends.count() == 10
+        assert "16 of the graph" in box(page, "more inputs").text_content()
+        page.evaluate("location.hash = 'node=output now19'")
+        page.wait_for_function("explorer.chosen?.name === 'now19'")
+        assert ends.count() == 10 + 16
+        assert "Relu" in page.locator("#panel").inner_text()
 
     def test_edges_carry_shapes(self, show: Show) -> None:
         page = family(show, "resnet34_tiny")
@@ -152,6 +170,39 @@ class TestUnfolding:
             assert card.locator('[aria-label="histogram"] rect').count() == 32
             strip = card.locator('[aria-label="range of every channel"] rect')
             assert strip.count() == min(64, len(values))
+
+    def test_a_scalar_is_told_from_an_unknown_shape(self, show: Show, parse: Parse) -> None:
+        page = show(
+            parse("""
+            g (float[2] x) => (float y)
+            { s = ReduceSum<keepdims = 0>(x) u = com.microsoft.None(s) y = Mul(s, u) }
+            """),
+            fragment="#node=y",
+        )
+        cards = page.locator("#panel .tensor").all_inner_texts()
+        assert ["f32 scalar" in card for card in cards] == [True, False, True]
+        assert ["shape unknown" in card for card in cards] == [False, True, False]
+
+    def test_a_weight_that_is_read_twice_has_both_places(self, show: Show, parse: Parse) -> None:
+        graph = parse("g (float[3, 9] x) => (float[3, 9] y) <float[9] w> { y = Clip(x, w, w) }")
+        (card,) = show(graph, fragment="#node=y").locator("#panel .weight").all_inner_texts()
+        assert "input 1, 2 \u00b7 f32 9" in card
+
+    def test_weights_that_a_branch_reads_count(self, show: Show, parse: Parse) -> None:
+        page = show(
+            parse("""
+            g (float[3, 9] x, bool c) => (float[3, 9] y) <float[3, 9] w>
+            { y = If (c) <then_branch = a () => (float[3, 9] p) { p = Add(x, w) },
+                          else_branch = b () => (float[3, 9] q) { q = Identity(x) }> }
+            """)
+        )
+        assert "27 parameters" in page.locator("#panel").inner_text()
+        page.evaluate("location.hash = 'node=y'")
+        card = page.locator('#panel .weight[data-tensor="w"]')
+        card.wait_for()
+        assert "read inside" in card.inner_text()
+        assert "then_branch\ta graph of 1 node, not drawn" in page.locator("#panel").inner_text()
+        assert card.locator('[data-figure="max"]').count() == 1
 
 
 class TestMoving:
@@ -311,11 +362,15 @@ class TestAddress:
         page.wait_for_function("explorer.chosen === null")
 
     @pytest.mark.parametrize(
-        "link", ["layer2.0", "layer2 / layer2.0", "/model/layer2/layer2.0/conv1/Conv_output_0"]
+        "link",
+        [
+            *("layer2.0", "layer2 / layer2.0"),
+            *("/model/layer2/layer2.0/conv1/Conv_output_0", "onnx::Conv_388"),
+        ],
     )
     def test_any_name_can_be_linked_to(self, link: str, show: Show) -> None:
         page = family(show, "resnet34_tiny", fragment=f"#node={link}")
-        assert title(page) == ("Conv" if link.endswith("output_0") else "layer2.0")
+        assert title(page) == ("Conv" if "Conv" in link else "layer2.0")
         assert page.locator(".item.chosen").count() == 1
 
     def test_a_name_that_is_not_there_is_said(self, show: Show) -> None:
@@ -468,9 +523,14 @@ class TestLooks:
 
     def test_a_narrow_window_has_everything(self, show: Show) -> None:
         net = recovered("resnet34_tiny")
-        page = show(net.graph, net, viewport={"width": 420, "height": 800})
-        assert page.locator("#panel").bounding_box()["width"] <= 420
-        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        page = show(
+            net.graph, net, TestComparison().overlays(), viewport={"width": 400, "height": 800}
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        for part in ("#title", "#query", "#theme", "#ask", "#zoom", "#panel"):
+            place = page.locator(part).bounding_box()
+            assert place["width"] > 20, part
+            assert place["x"] + place["width"] <= 400, part
 
 
 # Text colours against the fills of items and the backgrounds of the panel.
@@ -513,3 +573,21 @@ class TestNotebook:
         frame.locator(".item", has_text="layer2").first.click()
         assert frame.locator("#panel h2").inner_text() == "layer2"
         assert frame.locator('.item:has-text("layer2.3")').count() > 0
+
+    def test_two_frames_have_keys_and_copies_of_their_own(
+        self, offline: Any, tmp_path: Path
+    ) -> None:
+        """An arrow changes the frame's address: the notebook never opens in its own frame."""
+        net = recovered("resnet34_tiny")
+        file = tmp_path / "notebook.html"
+        file.write_text(f"<p>cell</p>{2 * inline(net.graph, hierarchy(net.graph, net))}", "utf-8")
+        page = offline.open(file)
+        for frame in page.frames[1:]:
+            frame.wait_for_selector("html[data-ready]", state="attached")
+            frame.locator(".item", has_text="layer2").first.click()
+            page.keyboard.press("ArrowDown")
+            frame.wait_for_selector('.item.chosen:has-text("layer2.0")')
+            assert frame.url.startswith("about:srcdoc#node=layer2.0&open=")
+            frame.locator("button.copy").first.click()
+            frame.wait_for_selector("text=copied")
+        assert [frame.url.split("#")[0] for frame in page.frames[1:]] == 2 * ["about:srcdoc"]

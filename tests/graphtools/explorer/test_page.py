@@ -132,6 +132,12 @@ class TestData:
         values = {data["tensors"][t][0]: weight["value"] for t, weight in data["weights"]}
         assert values == {"two": "2.5", "shape": "[-1, 4]"}
 
+    def test_a_weight_without_a_finite_value_is_said_to_be_so(self, parse: Parse) -> None:
+        graph = parse("g (float[9] x) => (float[9] y) <float[9] w> { y = Add(x, w) }")
+        graph.model.proto.graph.initializer[0].raw_data = np.full(9, np.nan, "<f4").tobytes()
+        data = unpacked(page(graph, hierarchy(graph)))
+        assert [weight["strange"] for _, weight in data["weights"]] == [9]
+
     def test_the_range_of_channels_is_from_0_to_63(self, parse: Parse) -> None:
         graph = parse("g (float[N, 9] x) => (float[N, 9] y) <float[2, 9] w> { y = Gemm(x, w) }")
         data = unpacked(page(graph, hierarchy(graph)))
@@ -161,4 +167,4 @@ class TestData:
     def test_numbers_and_shapes(self) -> None:
         assert figure(1 / 3) == "0.333333"
         assert shape_text(("B", 80, "T/2")) == "B\u00d780\u00d7T/2"
-        assert shape_text(()) == shape_text(None) == ""
+        assert (shape_text(()), shape_text(None)) == ("scalar", "")
