@@ -153,7 +153,8 @@ class _Npz:
         self._files: dict[str, str] = {}
 
     def add(self, name: str, values: Array) -> None:
-        file = f"{name if name.isprintable() else quote(name, safe='')}.npy"
+        plain = name.isprintable() and "%" not in name  # which begins an escape
+        file = f"{name if plain else quote(name, safe='')}.npy"
         # A name in place of a ZipInfo gets a fixed date: the same bytes every time.
         with self._archive.open(file, "w", force_zip64=True) as stream:
             np.lib.format.write_array(stream, np.asarray(values), allow_pickle=False)

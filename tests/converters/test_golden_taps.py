@@ -20,9 +20,13 @@ from converters import gguf_file
 from converters.arrays import Arrays, open_arrays
 from converters.baseline import baseline
 from converters.comparison import compare
+from converters.emit import emit_goldens
 from converters.golden_taps import Plan, golden_taps
+from converters.goldens import ARCHITECTURE, golden_array, golden_entries
+from converters.manifest import Entry, Manifest
 from fixtures import catalog
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
+from graphtools.tensors import DType, Held, LazyTensor
 
 FORMS = ["gguf", "npz", "folder"]
 LONG = "/encoder/" + "x" * 80
@@ -40,6 +44,7 @@ def strange(tmp_path: Path) -> Path:
         f"{LONG}/b": ("Neg", ["x"]),
         "../up": ("Abs", ["x"]),
         "a\tb": ("Exp", ["x"]),
+        "a%09b": ("Sin", ["x"]),
         "five": ("Reshape", ["x", "axes"]),
         "kept": ("Identity", ["big"]),
         "strange": ("Log", ["x"]),
@@ -79,6 +84,7 @@ class TestForms:
             f"{LONG}/b": -x,
             "../up": np.abs(x),
             "a\tb": np.exp(x),
+            "a%09b": np.sin(x),
             "scalar": np.float32(2.0),
             "five": x.reshape(1, 1, 1, 1, 4),
             "y": x,
@@ -174,7 +180,7 @@ class TestFolder:
         names = sorted(p.name for p in output(strange.parent, "folder").iterdir())
         assert "baseline.json" in names
         assert "...up.npy" in names
-        assert len(names) == 11
+        assert len(names) == 12
 
     def test_another_folder_is_not_replaced(self, strange: Path) -> None:
         there = output(strange.parent, "folder")
@@ -314,9 +320,9 @@ class TestCommand:
             *("--output", "o.gguf"),
             code=0,
         )
-        assert "9 tensors" in shown.out
+        assert "10 tensors" in shown.out
         assert "left out: kept: integers" in shown.out
-        assert "9 tensors, 0.0 MB, in 1 run" in shown.err
+        assert "10 tensors, 0.0 MB, in 1 run" in shown.err
         # Tensors with values that are not finite come first.
         assert shown.out.splitlines()[2].startswith("strange")
 
@@ -366,3 +372,22 @@ def run_source(source: str, *arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63) + 1, 2**24 + 1])
+def test_integers_that_float32_rounds_are_not_stored(value: int) -> None:
+    with pytest.raises(UnsupportedError, match="cannot be stored as a golden"):
+        golden_array("ends", np.array([value]))
+
+
+@pytest.mark.parametrize("value", [2.5, np.nan, 1e30])
+def test_values_that_are_none_of_their_integer_type_stay(tmp_path: Path, value: float) -> None:
+    """An engine may copy the keys of the baseline."""
+    codes = LazyTensor("codes", (1,), DType.F32, Held("codes", np.array([value], np.float32)))
+    entries = (
+        *golden_entries({"codes": (1,)}),
+        Entry("baseline.dtypes", "[string]", ("i64",), "run"),
+    )
+    emit_goldens(Manifest(ARCHITECTURE, "engine", entries, (codes,)), tmp_path / "ours.gguf")
+    found = open_arrays(tmp_path / "ours.gguf").read("codes")
+    np.testing.assert_array_equal(found, np.float32(value))
