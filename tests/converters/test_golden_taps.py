@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -189,6 +190,30 @@ class TestFolder:
         with pytest.raises(UsageError, match="holds other things"):
             strange_taps(strange, "folder")
         assert (there / "thesis.txt").read_text() == "mine"
+
+    def test_another_file_in_the_folder_is_kept(self, strange: Path) -> None:
+        strange_taps(strange, "folder")
+        mine = output(strange.parent, "folder") / "mine.npy"
+        mine.write_bytes(b"mine")
+        with pytest.raises(UsageError, match="holds other things than goldens"):
+            strange_taps(strange, "folder")
+        assert mine.read_bytes() == b"mine"
+
+    def test_what_is_no_folder_is_kept(self, strange: Path) -> None:
+        there = output(strange.parent, "folder")
+        os.mkfifo(there)
+        with pytest.raises(UsageError, match="is no folder"):
+            strange_taps(strange, "folder")
+        assert there.is_fifo()
+
+    def test_behind_a_link_stays_there(self, strange: Path) -> None:
+        there = output(strange.parent, "folder")
+        (strange.parent / "real").mkdir()
+        there.symlink_to("real")
+        strange_taps(strange, "folder")
+        assert there.is_symlink()
+        assert (strange.parent / "real" / "baseline.json").is_file()
+        assert not [p.name for p in strange.parent.iterdir() if p.name.startswith(".")]
 
     def test_a_tensor_that_was_removed_is_missed(self, strange: Path) -> None:
         strange_taps(strange, "folder")
