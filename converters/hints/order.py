@@ -62,7 +62,9 @@ def _shift(trial: Trial, a: Array, b: Array) -> int:
         one, other = (a[k:], b) if k > 0 else (a, b[-k:])
         length = min(len(one), len(other))
         if length > abs(k) and trial.equal(one[:length], other[:length]):
-            return k
+            # Where the cut alone makes the two equal, what was moved is not known.
+            inner = slice(abs(k), length)
+            return 0 if trial.equal(a[inner], b[inner]) else k
     return 0
 
 

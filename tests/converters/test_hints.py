@@ -161,6 +161,13 @@ class TestOnlyWhatExplainsAll:
         ours[17, 123] += 1.0
         assert given(x, ours) == ()
 
+    @pytest.mark.parametrize("level", [0.0, 0.1])
+    def test_of_a_constant_nothing_is_moved_or_scaled(self, level: float) -> None:
+        golden = np.full((4, 30), level)
+        ours = golden.copy()
+        ours[1, 2] = 3.0
+        assert given(golden, ours) == ()
+
     def test_values_that_are_not_finite_have_none(self) -> None:
         x = normal(8, 30)
         x[0, 0] = np.nan
