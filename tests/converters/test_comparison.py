@@ -302,6 +302,13 @@ class TestCommand:
         graphtools("compare", golden, golden, code=0)
         graphtools("compare", golden, "absent.npz", code=2)
 
+    @pytest.mark.parametrize("bound", [("--cos", "2"), ("--tol", "-1"), ("--atol", "-1")])
+    def test_a_bound_that_nothing_meets_is_a_wrong_call(
+        self, bound: tuple[str, str], golden: Path, invoke: Make
+    ) -> None:
+        ran = invoke("compare", str(golden), str(golden), *bound, code=2)
+        assert bound[0] in ran.err
+
     def test_everything_of_a_tensor_is_in_the_json(self, engine: Make) -> None:
         shown = {row["name"]: row for row in engine().to_json()["rows"]}[STAGE]
         assert shown == {
