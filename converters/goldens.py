@@ -168,9 +168,9 @@ def golden_array(name: str, values: Array) -> Array:
     if array.dtype.kind == "f" and np.any(np.isinf(stored) & np.isfinite(array)):
         raise _unstorable(name, "numbers above float32's range")
     if array.dtype.kind in "iu":
-        # What is rounded up to above the type's range has no cast back, and was not 0.
-        inside = np.where(stored < float(np.iinfo(array.dtype).max) + 1.0, stored, 0.0)
-        if not np.array_equal(inside.astype(array.dtype), array):
+        # What was rounded up, out of the type's range, has no cast back.
+        inside = bool((stored < float(np.iinfo(array.dtype).max) + 1.0).all())
+        if not inside or not np.array_equal(stored.astype(array.dtype), array):
             raise _unstorable(name, "integers that float32 does not have")
     extra = array.ndim - _AXES
     if extra > 0:

@@ -337,6 +337,32 @@ class TestMemory:
         assert max(peaks) > 1
         assert peaks[max(peaks)] < peaks[1]
 
+    @pytest.mark.slow
+    def test_nothing_of_one_run_is_held_in_the_next(self, tmp_path: Path) -> None:
+        """Three tensors as large as the memory allows, each in a run of its own."""
+        text = """
+            <ir_version: 8, opset_import: ["" : 17]>
+            g (float[N] x) => (float[N] y)
+            { a = Neg (x) b = Abs (x) y = Add (a, b) }
+        """
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+        source = (
+            "import re, sys; from pathlib import Path\n"
+            "from converters.golden_taps import golden_taps\n"
+            "def peak(): return 1024 * int(re.search(r'VmHWM:\\s*(\\d+)',"
+            " Path('/proc/self/status').read_text())[1])\n"
+            "def planned(plan): print(peak(), plan.runs)\n"
+            "golden_taps(Path(sys.argv[1]), Path(sys.argv[2]), seed=0, dims={'N': 5_000_000},"
+            " taps=['all'], max_memory=int(sys.argv[3]), planned=planned)\n"
+            "print(peak())\n"
+        )
+        paths = tmp_path / "m.onnx", tmp_path / "o.npz"
+        model, *_ = map(int, run_source(source, *paths, str(4 << 30)).split())
+        limit = model + 50_000_000  # each is 20 MB, and is held twice for a moment
+        _, runs, peak = map(int, run_source(source, *paths, str(limit)).split())
+        assert runs == 3
+        assert peak < limit
+
 
 class TestCommand:
     def test_what_was_written_is_shown(self, strange: Path, invoke: Callable[..., Any]) -> None:
