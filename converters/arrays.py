@@ -195,8 +195,12 @@ def _of_gguf(path: Path) -> Arrays:
 def _restored(read: Callable[[], Array], shape: str, type: str) -> Array:
     """As it was computed: GGUF holds up to four axes, and integers as float32."""
     values = read().reshape(tuple(int(d) for d in shape.split(",")) if shape else ())
-    whole = _INTEGERS.get(type)
-    return values if whole is None else values.astype(whole)
+    if type not in _INTEGERS:
+        return values
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(_INTEGERS[type])
+    # An engine's values may be none of the type that its keys claim.
+    return whole if np.array_equal(whole, values) else values
 
 
 def _gguf_reader(path: Path) -> GGUFReader:

@@ -45,8 +45,8 @@ def difference(golden: Array, ours: Array) -> Difference:
     """
     if golden.shape != ours.shape:
         raise ValueError(f"shapes differ: {golden.shape} and {ours.shape}")
+    apart = distance(golden, ours).ravel()
     a, b = (np.asarray(v, np.float64).ravel() for v in (golden, ours))
-    apart = distance(a, b)
     at = np.unravel_index(int(apart.argmax()), golden.shape) if apart.size else ()
     largest, mean = float(apart.max(initial=0.0)), float(apart.sum() / max(apart.size, 1))
     finite = np.isfinite(a) & np.isfinite(b)
@@ -95,6 +95,9 @@ def distance(golden: Array, ours: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.asarray(np.subtract(golden, ours, dtype=np.float64))
     np.abs(apart, out=apart)
+    if golden.dtype.kind in "iu" and ours.dtype.kind in "iu":
+        # Above 2^53 neighbours are one float64; integers that differ do so by 1 or more.
+        np.maximum(apart, golden != ours, out=apart)
     strange = ~np.isfinite(apart)
     if strange.any():
         same = (golden == ours) | (np.isnan(golden) & np.isnan(ours))

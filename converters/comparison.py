@@ -15,9 +15,8 @@ from converters.compare import Difference
 from converters.gates import Gates, judge, judge_codes
 from converters.goldens import ARCHITECTURE
 from converters.hints import Trial, hints
-from converters.matching import Pairing, keyed, pair
+from converters.matching import Pairing, keyed, margin_of, pair
 from graphtools.errors import UsageError
-from graphtools.tensors import Array
 
 __all__ = ["Comparison", "Row", "Source", "compare"]
 
@@ -222,21 +221,13 @@ def _row(pairing: Pairing, name: str, gates: Gates, noise: float) -> Row:
         problem = f"shape {list(ours.shape)} where {list(golden.shape)} should be"
         bound = gates.bound(golden, noise)
         return Row(name, other, golden.shape, None, bound, problem, stage=stage)
-    margin = _margin(pairing, name, golden)
+    margin = margin_of(pairing.golden, name)
     if margin is None:
         found = judge(golden, ours, gates, noise)
     else:
         found = judge_codes(golden, ours, margin)
     verdict = (found.difference, found.bound, found.problem, found.note)
     return Row(name, other, golden.shape, *verdict, stage)
-
-
-def _margin(pairing: Pairing, name: str, golden: Array) -> Array | None:
-    """The margin of codes; None of what is none."""
-    margin = f"{name}_margin"
-    if golden.dtype.kind not in "iu" or margin not in pairing.golden:
-        return None
-    return pairing.golden.read(margin)
 
 
 def _hints(found: Comparison, row: Row, gates: Gates, noise: float) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from converters.compare import Difference, difference
 from graphtools.errors import UsageError
 from graphtools.tensors import Array
 
-__all__ = ["Gates", "Verdict", "judge", "judge_codes"]
+__all__ = ["Gates", "Verdict", "are_codes", "judge", "judge_codes"]
 
 # Squared distances of unit vectors that two float32 engines may see exchanged: latents differ by
 # up to 1e-4 of their length, and the distance by twice that.
@@ -112,16 +112,19 @@ def _strange(golden: Array, ours: Array) -> str:
 
 
 def judge_codes(golden: Array, ours: Array, margin: Array) -> Verdict:
-    """Judge codes ``[quantizers, frames]``.
+    """Judge codes ``[quantizers, frames]``, or ``[frames]`` of one quantizer.
 
     Each is judged where those before it are the same, since a quantizer codes what the ones
     before it left. One whose margin (how much farther the second nearest code was) is below what
-    two float32 engines differ by is a near tie and no failure.
+    two float32 engines differ by is a near tie and no failure, if it is a code at all.
     """
+    apart = difference(golden, ours)
+    golden, ours, margin = (np.atleast_2d(_squeezed(v)) for v in (golden, ours, margin))
     wrong = golden != ours
     judged = np.cumsum(wrong, axis=0) - wrong == 0
     first = wrong & judged
-    ties = first & (margin.reshape(golden.shape) <= _NEAR_TIE)
+    is_code = np.isfinite(ours) & (ours == np.trunc(ours)) & (ours >= 0)
+    ties = first & is_code & (margin <= _NEAR_TIE)
     real = first & ~ties
     count = int(ties.sum())
     note = f"{count} near {'tie' if count == 1 else 'ties'}" if count else ""
@@ -131,4 +134,13 @@ def judge_codes(golden: Array, ours: Array, margin: Array) -> Verdict:
         many = int(real.sum())
         problem = f"{many} {'code differs' if many == 1 else 'codes differ'}"
         problem += f", the first of quantizer {quantizer} in frame {frame}"
-    return Verdict(difference(golden, ours), None, problem, note)
+    return Verdict(apart, None, problem, note)
+
+
+def are_codes(codes: Array, margin: Array) -> bool:
+    """Whether an array can be the codes of one clip, with a margin for each."""
+    return codes.dtype.kind in "iu" and codes.shape == margin.shape and _squeezed(codes).ndim <= 2
+
+
+def _squeezed(codes: Array) -> Array:
+    return codes.squeeze() if codes.ndim > 2 else codes

@@ -49,7 +49,8 @@ def require_form(output: Path) -> None:
     """Check that a name says in which form goldens are wanted, and that a folder may be replaced.
 
     Raises:
-        UsageError: it ends in something else; the folder holds other things.
+        UsageError: it ends in something else; it is there and no folder, or a folder that holds
+            other things.
     """
     if output.suffix in (".gguf", ".npz"):
         return
@@ -59,12 +60,27 @@ def require_form(output: Path) -> None:
             expected="a name that ends in .gguf or .npz, or a folder",
             found=str(output),
         )
-    if output.is_dir() and any(output.iterdir()) and not (output / KEYS_FILE).is_file():
+    if output.exists() and not output.is_dir():
+        raise UsageError(
+            "the output is there, and is no folder", file=output, todo="name a new folder"
+        )
+    if others := _others(output):
         raise UsageError(
             "the output is a folder that holds other things than goldens",
             file=output,
+            found=", ".join(others[:3]),
             todo="name a new or an empty folder",
         )
+
+
+def _others(folder: Path) -> list[str]:
+    """What a folder holds beside goldens."""
+    if not folder.is_dir():
+        return []
+    own = [KEYS_FILE]
+    with contextlib.suppress(NotAModelError, FileNotFoundError, IsADirectoryError):
+        own += keys_of(folder, (folder / KEYS_FILE).read_bytes())[1].values()
+    return sorted({p.name for p in folder.iterdir()} - {*own})
 
 
 @contextlib.contextmanager
@@ -85,6 +101,7 @@ def golden_file(output: Path, size: int) -> Iterator[GoldenFile]:
         with replacing(output, size) as temp, zipfile.ZipFile(temp, "w") as archive:
             yield _Npz(archive)
     else:
+        output = output.resolve()  # of a link what it leads to is replaced
         with temporary(output, size) as lock:
             folder = folder_of(lock)
             folder.mkdir()
@@ -150,7 +167,8 @@ class _Npz:
         self._files: dict[str, str] = {}
 
     def add(self, name: str, values: Array) -> None:
-        file = f"{name if name.isprintable() else quote(name, safe='')}.npy"
+        plain = name.isprintable() and "%" not in name  # which begins an escape
+        file = f"{name if plain else quote(name, safe='')}.npy"
         # A name in place of a ZipInfo gets a fixed date: the same bytes every time.
         with self._archive.open(file, "w", force_zip64=True) as stream:
             np.lib.format.write_array(stream, np.asarray(values), allow_pickle=False)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from converters.arrays import Arrays
+from converters.gates import are_codes
 from graphtools.errors import UsageError
 from graphtools.tensors import Array
 
-__all__ = ["Pairing", "keyed", "pair", "read_map", "stages_of"]
+__all__ = ["Pairing", "keyed", "margin_of", "pair", "read_map", "stages_of"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def pair(golden: Arrays, ours: Arrays, names: Mapping[str, str] | None = None) -
     """
     names = names or {}
     _require_there(names, golden, ours)
-    margins = {f"{name}_margin" for name in golden.readers if _has_margin(golden, name)}
+    margins = {f"{name}_margin" for name in golden.readers if margin_of(golden, name) is not None}
     listed = [name for name in _order(golden) if name not in margins]
     stages, stored = stages_of(golden), _stored(golden)
     found = {name: names.get(name) or _exact(name, stored.get(name), ours) for name in listed}
@@ -128,6 +129,14 @@ def stages_of(a: Arrays) -> dict[str, str]:
     return {name: name for name in keyed(a, "baseline.stages", "[string]") if name in a}
 
 
+def margin_of(a: Arrays, name: str) -> Array | None:
+    """The margins of codes, in their shape; None of what is no codes with a margin for each."""
+    if f"{name}_margin" not in a:
+        return None
+    margin = a.read(f"{name}_margin")
+    return margin if are_codes(a.read(name), margin) else None
+
+
 def _require_there(names: Mapping[str, str], golden: Arrays, ours: Arrays) -> None:
     for name, other in names.items():
         if name not in golden or other not in ours:
@@ -148,11 +157,6 @@ def _order(a: Arrays) -> list[str]:
     before = [n for n in names if n in ("wav", "fbank_raw", "fbank")]
     after = [n for n in names if n not in stages and n not in before]
     return [*before, *stages, *after]
-
-
-def _has_margin(a: Arrays, name: str) -> bool:
-    """Whether a tensor is codes with a margin beside them."""
-    return f"{name}_margin" in a and a.read(name).dtype.kind in "iu"
 
 
 def _stored(a: Arrays) -> dict[str, str]:

@@ -23,7 +23,7 @@ from onnx import (
 from graphtools.graph import Graph, upstream
 from graphtools.model import Model, Value
 from graphtools.onnx_file import value_of
-from graphtools.tensors import DType, LazyTensor
+from graphtools.tensors import LazyTensor
 
 __all__ = [
     "SegmentRule",
@@ -40,6 +40,8 @@ __all__ = [
 # Element types that are widened before anything is run: onnxruntime computes them otherwise, and
 # refuses the files that the usual converter makes.
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# Attributes that name the element type of what a node gives.
+_TYPE_ATTRIBUTES = ("to", "dtype")
 
 # What the last, partial window of a ceil-mode average pooling is divided by: the kernel's
 # length, or the number of elements that are there. onnxruntime's answer has changed between
@@ -66,11 +68,10 @@ def tapped(
     """
     shapes = shapes or {}
     outputs = [name for name in outputs if name not in {v.name for v in model.outputs}]
-    halves = any(t.dtype in (DType.F16, DType.BF16) for t in model.constants.values())
     more = ModelProto()
     more.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in shapes)
     more.graph.output.extend(ValueInfoProto(name=name) for name in (*outputs, *shapes.values()))
-    if rule is None and not halves:
+    if rule is None and not _has_halves(model.proto.graph):
         # Messages that follow one another are merged into one: nothing is copied to add outputs.
         whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
         return whole
@@ -203,6 +204,20 @@ def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> byte
     return data
 
 
+def _has_halves(graph: onnx.GraphProto) -> bool:
+    """Whether `_widen` would change anything."""
+    types = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    types |= {tensor.data_type for tensor in graph.initializer}
+    inner = []
+    for attribute in (a for node in graph.node for a in node.attribute):
+        types.add(attribute.t.data_type)
+        if attribute.name in _TYPE_ATTRIBUTES:
+            types.add(attribute.i)
+        if attribute.type == AttributeProto.GRAPH:
+            inner.append(attribute.g)
+    return not types.isdisjoint(_HALVES) or any(map(_has_halves, inner))
+
+
 def _widen(graph: onnx.GraphProto) -> None:
     """Everything of half precision as float32, casts included: exact, since weights only widen
     and the arithmetic in between is what the network means."""
@@ -218,7 +233,7 @@ def _widen(graph: onnx.GraphProto) -> None:
                 _widen_tensor(attribute.t)
             elif attribute.type == AttributeProto.GRAPH:
                 _widen(attribute.g)
-            elif attribute.name in ("to", "dtype") and attribute.i in _HALVES:
+            elif attribute.name in _TYPE_ATTRIBUTES and attribute.i in _HALVES:
                 attribute.i = TensorProto.FLOAT
 
 

@@ -116,6 +116,8 @@ class Runner:
         if external:
             values = [ort.OrtValue.ortvalue_from_numpy(t.read()) for t in external]
             options.add_external_initializers([t.name for t in external], values)
+        # Random nodes draw the same in every session: of one network in several runs, too.
+        ort.set_seed(0)
         try:
             session = ort.InferenceSession(self._data, options, ["CPUExecutionProvider"])
         except _runtime_errors() as error:

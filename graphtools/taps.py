@@ -20,6 +20,7 @@ from graphtools.tensors import Array, DType
 
 __all__ = ["Chosen", "Tap", "choose", "plan", "run_taps", "weights_before"]
 
+_STORED = "a constant of the file, which no node computes"
 _INSIDE = "inside a subgraph, which no output of the model can reach"
 # onnxruntime hands a run's results over as copies, so that each is held twice for a moment.
 _COPIES = 2
@@ -84,10 +85,11 @@ def choose(graph: Graph, patterns: Iterable[str], stages: Mapping[str, str]) -> 
     for name, op in inner.items():
         by_op.setdefault(op, []).append(name)
     inputs = [value.name for value in graph.inputs]
+    stored = [name for name in graph.model.constants if name not in made]
     computed = [name for name, op in inner.items() if op != "Constant"]
 
     def meant(pattern: str) -> list[str]:
-        if pattern in made or pattern in inner or pattern in inputs:
+        if pattern in made or pattern in inner or pattern in inputs or pattern in stored:
             return [pattern]
         if pattern in stages:
             return [stages[pattern]]
@@ -110,6 +112,7 @@ def choose(graph: Graph, patterns: Iterable[str], stages: Mapping[str, str]) -> 
         wanted.update(found)
     # A name may stand both inside and outside: then the one outside is meant.
     omitted = {name: _INSIDE for name in inner if name in wanted and name not in made}
+    omitted |= {name: _STORED for name in stored if name in wanted}
     return Chosen(tuple(name for name in made if name in wanted), omitted)
 
 
@@ -130,7 +133,7 @@ def plan(
     kinds: dict[str, DType] = {}
     for name, type in zip(chosen.tensors, types, strict=True):
         dtype = dtype_of(type)
-        if dtype in (DType.OTHER, DType.STRING):
+        if dtype.numpy is None:
             omitted[name] = f"a {type}, which is no array of numbers"
         else:
             kinds[name] = dtype

@@ -23,15 +23,22 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     help="Lines `golden ours`, where the names differ.",
 )
-@click.option("--cos", default=0.9999, show_default=True, help="The least cosine.")
+@click.option(
+    "--cos",
+    type=click.FloatRange(-1.0, 1.0),
+    default=0.9999,
+    show_default=True,
+    help="The least cosine.",
+)
 @click.option(
     "--tol",
+    type=click.FloatRange(0.0),
     default=1e-3,
     show_default=True,
     help="The largest max|d|, times the larger of 1 and max|golden|; or ten times the baseline's "
     "own noise, where that is more.",
 )
-@click.option("--atol", type=float, help="The largest max|d|, in place of --tol.")
+@click.option("--atol", type=click.FloatRange(0.0), help="The largest max|d|, in place of --tol.")
 @click.option(
     "--html",
     metavar="FILE",

@@ -16,6 +16,8 @@ __all__ = ["concatenated", "flipped", "padded", "shifted", "transposed"]
 _SHIFTS, _PADDING = 8, 1000
 # Axes that are tried in every order, blocks of a concatenation, elements of each of its slices.
 _AXES, _PARTS, _SLICE = 6, 4, 64
+# Pairs of slices that are looked at: where many are alike, no order of them says much.
+_PAIRS = 1 << 24
 
 
 def transposed(trial: Trial, others: Others) -> str | None:
@@ -60,7 +62,9 @@ def _shift(trial: Trial, a: Array, b: Array) -> int:
         one, other = (a[k:], b) if k > 0 else (a, b[-k:])
         length = min(len(one), len(other))
         if length > abs(k) and trial.equal(one[:length], other[:length]):
-            return k
+            # Where the cut alone makes the two equal, what was moved is not known.
+            inner = slice(abs(k), length)
+            return 0 if trial.equal(a[inner], b[inner]) else k
     return 0
 
 
@@ -99,18 +103,16 @@ def _blocks(trial: Trial, a: Array, b: Array) -> list[tuple[int, int]]:
     are too many, or do not make the two equal."""
     if a.shape != b.shape:
         return []
-    at = np.random.default_rng(0).integers(0, a[0].size, _SLICE)
+    at = np.unique(np.random.default_rng(0).integers(0, a[0].size, _SLICE))
     one, other = (x.reshape(len(x), -1)[:, at] for x in (a, b))
     free = np.ones(len(one), bool)
     found: list[tuple[int, int]] = []
     done = 0
     while done < len(other):
-        fits = (np.abs(one - other[done]) <= trial.bound).all(1) & free
-        runs = [
-            (_run(one[i:], other[done:], free[i:], trial.bound), -i) for i in np.flatnonzero(fits)
-        ]
-        if not runs or len(found) == _PARTS:
+        starts = np.flatnonzero((np.abs(one - other[done]) <= trial.bound).all(1) & free)
+        if not len(starts) or len(starts) * len(one) > _PAIRS or len(found) == _PARTS:
             return []
+        runs = [(_run(one[i:], other[done:], free[i:], trial.bound), -i) for i in starts]
         length, start = max(runs)
         found.append((int(-start), int(-start) + length))
         free[-start : -start + length] = False

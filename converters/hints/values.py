@@ -16,6 +16,8 @@ __all__ = ["activation", "elsewhere", "mean_left", "offset", "per_channel", "sca
 _NEAREST = 32
 # What a per-channel factor and offset have to explain, so that two of them are no explanation.
 _FEWEST = 8
+# Below this a factor makes anything a constant.
+_FACTOR = 1e-6
 _CONSTANTS = {
     "32768 (samples as integers)": 32768.0,
     "32767 (samples as integers)": 32767.0,
@@ -115,7 +117,9 @@ def per_channel(trial: Trial, others: Others) -> str | None:
     spread = np.square(other - means[1]).sum(1, keepdims=True)
     both = ((one - means[0]) * (other - means[1])).sum(1, keepdims=True)
     factor = np.divide(both, spread, out=np.ones_like(both), where=spread > 0.0)
-    if not trial.equal(one, factor * (other - means[1]) + means[0]):
+    if np.abs(factor).min() <= _FACTOR or not trial.equal(
+        one, factor * (other - means[1]) + means[0]
+    ):
         return None
     return (
         f"ours differs by a factor and an offset for each of {axis_name(trial, 0)}: a norm's or a "

@@ -170,6 +170,12 @@ class TestDifference:
         assert difference(array(INF), array(-INF)).max_abs == INF
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_are_one_float64_still_differ(dtype: type) -> None:
+    found = difference(np.array([2**53 + 1], dtype), np.array([2**53], np.int64))
+    assert found.max_abs == 1.0
+
+
 class TestCosine:
     def test_known_angles(self) -> None:
         assert cosine(array(1, 0), array(1, 1)) == pytest.approx(np.sqrt(0.5))

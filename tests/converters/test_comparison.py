@@ -261,6 +261,36 @@ class TestCodes:
         assert found
         assert found.rows[0].note == "1 near tie"
 
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.5, -1.0])
+    def test_what_is_no_code_is_no_near_tie(self, bad: float) -> None:
+        golden = {"codes": np.ones((2, 3), np.int32), "codes_margin": np.full((2, 3), 1e-6)}
+        ours = golden["codes"].astype(np.float32)
+        ours[0, 0] = bad
+        (row,) = compare(golden, {"codes": ours}).failures
+        assert "1 code differs" in row.problem
+
+    def test_a_batch_axis_is_no_quantizer(self) -> None:
+        codes, margin = np.ones((1, 2, 3), np.int32), np.ones((1, 2, 3))
+        margin[0, 0, 0] = 1e-6
+        ours = codes.copy()
+        ours[0, :, 0] = 5  # a near tie, and what follows from it
+        golden = {"codes": codes, "codes_margin": margin}
+        assert compare(golden, {"codes": ours})
+        ours[0, 1, 2] = 5
+        (row,) = compare(golden, {"codes": ours}).failures
+        assert "quantizer 1 in frame 2" in row.problem
+
+    def test_frames_of_one_quantizer_do_not_depend_on_each_other(self) -> None:
+        margin = np.array([1e-6, 1.0, 1.0])
+        golden = {"codes": np.ones(3, np.int32), "codes_margin": margin}
+        assert compare(golden, {"codes": np.array([7, 1, 1])})
+        assert not compare(golden, {"codes": np.array([7, 1, 7])})
+
+    def test_margins_of_another_shape_excuse_nothing(self) -> None:
+        golden = {"codes": np.ones((2, 3), np.int32), "codes_margin": np.zeros((3, 2))}
+        ours = {"codes": np.zeros((2, 3)), "codes_margin": np.zeros((3, 2))}
+        assert not compare(golden, ours)
+
 
 class TestCommand:
     def test_says_which_stage_and_weights_and_why(
@@ -278,6 +308,13 @@ class TestCommand:
         assert shown["weights"][0].startswith("onnx::Conv")
         graphtools("compare", golden, golden, code=0)
         graphtools("compare", golden, "absent.npz", code=2)
+
+    @pytest.mark.parametrize("bound", [("--cos", "2"), ("--tol", "-1"), ("--atol", "-1")])
+    def test_a_bound_that_nothing_meets_is_a_wrong_call(
+        self, bound: tuple[str, str], golden: Path, invoke: Make
+    ) -> None:
+        ran = invoke("compare", str(golden), str(golden), *bound, code=2)
+        assert bound[0] in ran.err
 
     def test_everything_of_a_tensor_is_in_the_json(self, engine: Make) -> None:
         shown = {row["name"]: row for row in engine().to_json()["rows"]}[STAGE]

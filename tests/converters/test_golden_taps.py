@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,9 +21,13 @@ from converters import gguf_file
 from converters.arrays import Arrays, open_arrays
 from converters.baseline import baseline
 from converters.comparison import compare
+from converters.emit import emit_goldens
 from converters.golden_taps import Plan, golden_taps
+from converters.goldens import ARCHITECTURE, golden_array, golden_entries
+from converters.manifest import Entry, Manifest
 from fixtures import catalog
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
+from graphtools.tensors import DType, Held, LazyTensor
 
 FORMS = ["gguf", "npz", "folder"]
 LONG = "/encoder/" + "x" * 80
@@ -40,6 +45,7 @@ def strange(tmp_path: Path) -> Path:
         f"{LONG}/b": ("Neg", ["x"]),
         "../up": ("Abs", ["x"]),
         "a\tb": ("Exp", ["x"]),
+        "a%09b": ("Sin", ["x"]),
         "five": ("Reshape", ["x", "axes"]),
         "kept": ("Identity", ["big"]),
         "strange": ("Log", ["x"]),
@@ -79,6 +85,7 @@ class TestForms:
             f"{LONG}/b": -x,
             "../up": np.abs(x),
             "a\tb": np.exp(x),
+            "a%09b": np.sin(x),
             "scalar": np.float32(2.0),
             "five": x.reshape(1, 1, 1, 1, 4),
             "y": x,
@@ -192,7 +199,7 @@ class TestFolder:
         names = sorted(p.name for p in output(strange.parent, "folder").iterdir())
         assert "baseline.json" in names
         assert "...up.npy" in names
-        assert len(names) == 11
+        assert len(names) == 12
 
     def test_another_folder_is_not_replaced(self, strange: Path) -> None:
         there = output(strange.parent, "folder")
@@ -201,6 +208,30 @@ class TestFolder:
         with pytest.raises(UsageError, match="holds other things"):
             strange_taps(strange, "folder")
         assert (there / "thesis.txt").read_text() == "mine"
+
+    def test_another_file_in_the_folder_is_kept(self, strange: Path) -> None:
+        strange_taps(strange, "folder")
+        mine = output(strange.parent, "folder") / "mine.npy"
+        mine.write_bytes(b"mine")
+        with pytest.raises(UsageError, match="holds other things than goldens"):
+            strange_taps(strange, "folder")
+        assert mine.read_bytes() == b"mine"
+
+    def test_what_is_no_folder_is_kept(self, strange: Path) -> None:
+        there = output(strange.parent, "folder")
+        os.mkfifo(there)
+        with pytest.raises(UsageError, match="is no folder"):
+            strange_taps(strange, "folder")
+        assert there.is_fifo()
+
+    def test_behind_a_link_stays_there(self, strange: Path) -> None:
+        there = output(strange.parent, "folder")
+        (strange.parent / "real").mkdir()
+        there.symlink_to("real")
+        strange_taps(strange, "folder")
+        assert there.is_symlink()
+        assert (strange.parent / "real" / "baseline.json").is_file()
+        assert not [p.name for p in strange.parent.iterdir() if p.name.startswith(".")]
 
     def test_a_tensor_that_was_removed_is_missed(self, strange: Path) -> None:
         strange_taps(strange, "folder")
@@ -325,6 +356,32 @@ class TestMemory:
         assert max(peaks) > 1
         assert peaks[max(peaks)] < peaks[1]
 
+    @pytest.mark.slow
+    def test_nothing_of_one_run_is_held_in_the_next(self, tmp_path: Path) -> None:
+        """Three tensors as large as the memory allows, each in a run of its own."""
+        text = """
+            <ir_version: 8, opset_import: ["" : 17]>
+            g (float[N] x) => (float[N] y)
+            { a = Neg (x) b = Abs (x) y = Add (a, b) }
+        """
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+        source = (
+            "import re, sys; from pathlib import Path\n"
+            "from converters.golden_taps import golden_taps\n"
+            "def peak(): return 1024 * int(re.search(r'VmHWM:\\s*(\\d+)',"
+            " Path('/proc/self/status').read_text())[1])\n"
+            "def planned(plan): print(peak(), plan.runs)\n"
+            "golden_taps(Path(sys.argv[1]), Path(sys.argv[2]), seed=0, dims={'N': 5_000_000},"
+            " taps=['all'], max_memory=int(sys.argv[3]), planned=planned)\n"
+            "print(peak())\n"
+        )
+        paths = tmp_path / "m.onnx", tmp_path / "o.npz"
+        model, *_ = map(int, run_source(source, *paths, str(4 << 30)).split())
+        limit = model + 50_000_000  # each is 20 MB, and is held twice for a moment
+        _, runs, peak = map(int, run_source(source, *paths, str(limit)).split())
+        assert runs == 3
+        assert peak < limit
+
 
 class TestCommand:
     def test_what_was_written_is_shown(self, strange: Path, invoke: Callable[..., Any]) -> None:
@@ -333,9 +390,9 @@ class TestCommand:
             *("--output", "o.gguf"),
             code=0,
         )
-        assert "9 tensors" in shown.out
+        assert "10 tensors" in shown.out
         assert "left out: kept: integers" in shown.out
-        assert "9 tensors, 0.0 MB, in 1 run" in shown.err
+        assert "10 tensors, 0.0 MB, in 1 run" in shown.err
         # Tensors with values that are not finite come first.
         assert shown.out.splitlines()[2].startswith("strange")
 
@@ -386,3 +443,22 @@ def run_source(source: str, *arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63) + 1, 2**24 + 1])
+def test_integers_that_float32_rounds_are_not_stored(value: int) -> None:
+    with pytest.raises(UnsupportedError, match="cannot be stored as a golden"):
+        golden_array("ends", np.array([value]))
+
+
+@pytest.mark.parametrize("value", [2.5, np.nan, 1e30])
+def test_values_that_are_none_of_their_integer_type_stay(tmp_path: Path, value: float) -> None:
+    """An engine may copy the keys of the baseline."""
+    codes = LazyTensor("codes", (1,), DType.F32, Held("codes", np.array([value], np.float32)))
+    entries = (
+        *golden_entries({"codes": (1,)}),
+        Entry("baseline.dtypes", "[string]", ("i64",), "run"),
+    )
+    emit_goldens(Manifest(ARCHITECTURE, "engine", entries, (codes,)), tmp_path / "ours.gguf")
+    found = open_arrays(tmp_path / "ours.gguf").read("codes")
+    np.testing.assert_array_equal(found, np.float32(value))

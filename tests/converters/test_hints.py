@@ -161,6 +161,13 @@ class TestOnlyWhatExplainsAll:
         ours[17, 123] += 1.0
         assert given(x, ours) == ()
 
+    @pytest.mark.parametrize("level", [0.0, 0.1])
+    def test_of_a_constant_nothing_is_moved_or_scaled(self, level: float) -> None:
+        golden = np.full((4, 30), level)
+        ours = golden.copy()
+        ours[1, 2] = 3.0
+        assert given(golden, ours) == ()
+
     def test_values_that_are_not_finite_have_none(self) -> None:
         x = normal(8, 30)
         x[0, 0] = np.nan
@@ -196,6 +203,14 @@ def test_large_arrays_are_ruled_out_by_a_sample() -> None:
     began = time.perf_counter()
     assert hints(Trial(golden, ours, Gates()), {}) == ()
     assert time.perf_counter() - began < 10 * once
+
+
+def test_many_slices_that_are_alike_take_no_time() -> None:
+    golden, ours = np.zeros(200_000), np.zeros(200_000)
+    golden[10], ours[-10] = 1.0, 2.0
+    begin = time.perf_counter()
+    assert given(golden, ours) == ()
+    assert time.perf_counter() - begin < 5.0
 
 
 def test_there_is_one_function_for_each() -> None:

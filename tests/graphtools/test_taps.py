@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -76,6 +77,11 @@ class TestChoosing:
     def test_constants_are_chosen_by_name_or_type_alone(self, mixed: Graph) -> None:
         assert "one" not in choose(mixed, ["all", "*"], {}).tensors
         assert choose(mixed, ["op:Constant"], {}).tensors == ("one",)
+
+    def test_initializers_are_listed(self, mixed: Graph) -> None:
+        chosen = choose(mixed, ["w", "a"], {})
+        assert chosen.tensors == ("a",)
+        assert chosen.omitted == {"w": "a constant of the file, which no node computes"}
 
     def test_tensors_inside_a_subgraph_are_listed(self, mixed: Graph) -> None:
         chosen = choose(mixed, ["inner", "op:Identity", "a"], {})
@@ -188,6 +194,34 @@ class TestRunning:
             values(mixed, taps, feeds, 79)  # 2 x 5 floats, twice
         (value,) = values(mixed, taps, feeds, 80)
         np.testing.assert_allclose(value, mixed.model.constants["w"].read() @ feeds["x"], rtol=1e-6)
+
+    def test_random_nodes_give_the_same_in_every_run(self, parse: Parse) -> None:
+        graph = parse("g (float[9] x) => (float[9] y) { a = RandomNormalLike (x) y = Add (x, a) }")
+        x = np.ones(9, np.float32)
+        taps, _ = plan(graph, choose(graph, ["all"], {}), {"x": x}, None)
+        found = []
+        for seed in (1, 2):  # as two processes have it
+            onnxruntime.set_seed(seed)
+            found.append(values(graph, taps, {"x": x}, 2 * x.nbytes))
+        drawn, added = found[0]
+        np.testing.assert_array_equal(added, x + drawn)
+        np.testing.assert_array_equal(found[0], found[1])
+        assert drawn.std() > 0.1
+
+    @pytest.mark.parametrize("half", ["float16", "bfloat16"])
+    def test_half_precision_of_inputs_and_casts_alone_is_widened(
+        self, parse: Parse, half: str
+    ) -> None:
+        to = onnx.TensorProto.DataType.Value(half.upper())
+        graph = parse(
+            f"g ({half}[2] x, float[2] z) => (float[2] y)"
+            f"{{ a = Cast <to = {to}> (z) b = Add (a, x) y = Cast <to = 1> (b) }}"
+        )
+        feeds = {"x": np.array([1.0, 2.0], np.float32), "z": np.array([3.0, 4.0], np.float32)}
+        taps, omitted = plan(graph, choose(graph, ["all"], {}), feeds, None)
+        assert not omitted
+        assert [tap.dtype for tap in taps] == [DType.F32] * 3
+        np.testing.assert_array_equal(values(graph, taps, feeds, 1 << 20)[-1], [4.0, 6.0])
 
     def test_half_precision_is_widened(self, parse: Parse) -> None:
         graph = parse("g (float16[2] x) => (float16[2] y) <float16[2] w> { y = Mul (x, w) }")
