@@ -113,6 +113,8 @@ def command(
     from converters.baseline import baseline
 
     if taps or inputs or dims or max_memory or seed is not None:
+        if exports:
+            raise click.UsageError("--onnx is for a codec's goldens of a clip: name it by --model")
         _taps(chosen, audio, output, taps, inputs, seed, dims, max_memory, seg_pool, as_json)
         return
     if audio is None:

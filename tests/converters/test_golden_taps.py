@@ -399,6 +399,7 @@ class TestCommand:
             (("--input", "x=strange.onnx"), ".npy"),
             (("--input", "x=x.npy", "--input", "x=x.npy"), "each name once"),
             (("--input", "x=x.npy", "--output", "x.npy"), "name does not say"),
+            (("--input", "x=x.npy", "--onnx", "strange.onnx"), "--onnx"),
         ],
     )
     def test_a_wrong_call_says_what_to_do(
