@@ -27,7 +27,7 @@ from graphtools.onnx_file import load
 from graphtools.recover import Recovered, network_of
 from graphtools.runtime import runtime_version
 from graphtools.taps import Tap, choose, plan, run_taps, weights_before
-from graphtools.tensors import Array
+from graphtools.tensors import Array, DType
 
 __all__ = ["GoldenTaps", "Plan", "TapRow", "golden_taps"]
 
@@ -156,7 +156,7 @@ def golden_taps(
     values = run_taps(graph, tensors, fed, rule, budget=budget, started=started)
     with golden_file(output, size) as file:
         for input, array in fed.items():
-            writing.add(file, Tap(input, array.shape, graph.input(input).dtype), array)
+            writing.add(file, Tap(input, array.shape, _dtype(array)), array)
         for tap, array in values:
             writing.add(file, tap, array)
             del array  # the next run begins without it
@@ -244,6 +244,11 @@ class _Writing:
             lines = tuple(f"{name}: {why}" for name, why in sorted(self.omitted.items()))
             found.append(_entry("omitted", lines))
         return found
+
+
+def _dtype(array: Array) -> DType:
+    """As it was fed: half precision is widened."""
+    return next(t for t in DType if t.numpy is not None and np.dtype(t.numpy) == array.dtype)
 
 
 def _entry(key: str, value: Any) -> Entry:

@@ -34,7 +34,7 @@ _ROWS = 30
     required=True,
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A .gguf; of any ONNX model also an .npz, or a folder for .npy files.",
+    help="A .gguf, an .npz, or a folder for .npy files; of a codec a .gguf.",
 )
 @click.option(
     "--tap",

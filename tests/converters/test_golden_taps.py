@@ -419,6 +419,7 @@ class TestCommand:
             (("--input", "x=strange.onnx"), ".npy"),
             (("--input", "x=x.npy", "--input", "x=x.npy"), "each name once"),
             (("--input", "x=x.npy", "--output", "x.npy"), "name does not say"),
+            (("--input", "x=x.npy", "--onnx", "strange.onnx"), "--onnx"),
         ],
     )
     def test_a_wrong_call_says_what_to_do(
@@ -443,6 +444,18 @@ def run_source(source: str, *arguments: str | Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_types_are_those_of_what_was_computed(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float16[2] x, bool[2] b) => (float16[2] y) { y = Where (b, x, x) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    done = golden_taps(tmp_path / "m.onnx", tmp_path / "o.npz", seed=0)
+    stored = open_arrays(done.output)
+    assert [t.dtype for t in done.tensors] == ["f32", "bool", "f32"]
+    assert [stored.read(n).dtype for n in "xby"] == [np.float32, np.bool_, np.float32]
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63) + 1, 2**24 + 1])
