@@ -187,6 +187,15 @@ def _of_gguf(path: Path) -> Arrays:
         if "baseline.dtypes" in manifest.by_key:
             types = manifest.get("baseline.dtypes", "[string]")
         if len(full) == len(shapes) == len(types) == len(readers):
+            moved = [n for n, stored in zip(full, readers, strict=True) if n != stored]
+            if any(name in readers for name in moved):  # a short name stands for a long one only
+                raise NotAModelError(
+                    "the tensors are not in the order of their full names",
+                    file=path,
+                    expected="baseline.tensors in the file's order",
+                    found=f"{moved[0]!r} elsewhere",
+                    todo="write the file again, or drop the baseline keys with the order",
+                )
             listed = zip(full, readers.values(), shapes, types, strict=True)
             readers = {name: partial(_restored, *how) for name, *how in listed}
     return Arrays(path, readers, manifest)

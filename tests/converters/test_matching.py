@@ -16,7 +16,7 @@ from converters.emit import emit_goldens
 from converters.goldens import golden_entries, golden_tensor, safe_names
 from converters.manifest import Entry, Manifest
 from converters.matching import pair, read_map, stages_of
-from graphtools.errors import UsageError
+from graphtools.errors import NotAModelError, UsageError
 
 Array = npt.NDArray[Any]
 LONG = f"/encoder/{'layers.0/' * 9}MatMul_output_0"
@@ -50,6 +50,16 @@ def pairs(golden: Any, ours: Any, names: Mapping[str, str] | None = None) -> dic
 
 
 class TestByName:
+    def test_tensors_that_a_tool_moved_are_refused(self, tmp_path: Path) -> None:
+        """Names are by place: in another order each would have another's values."""
+        arrays = values("a", "b", LONG)
+        short = safe_names(arrays)
+        tensors = [golden_tensor(short[name], array) for name, array in arrays.items()]
+        entries = golden_entries({n: a.shape for n, a in arrays.items()})
+        emit_goldens(Manifest("test", "m", entries, tuple(tensors[::-1])), tmp_path / "m.gguf")
+        with pytest.raises(NotAModelError, match="not in the order"):
+            open_arrays(tmp_path / "m.gguf")
+
     def test_what_has_no_counterpart_is_listed(self) -> None:
         found = pair(open_arrays(values("a", "b")), open_arrays(values("b", "c")))
         assert found.pairs == {"a": "", "b": "b"}
