@@ -74,7 +74,8 @@ def inline(
     """
     whole = html.escape(page(graph, tree, overlays, shapes))
     return (
-        f'<iframe sandbox="allow-scripts" allow="clipboard-write *" style="width:100%;height:{height}px;border:0" '
+        '<iframe sandbox="allow-scripts" allow="clipboard-write *" '
+        f'style="width:100%;height:{height}px;border:0" '
         f'srcdoc="{whole}"></iframe>'
     )
 
