@@ -127,7 +127,7 @@ def _node(node: Node, tensors: _Tensors, overlays: Overlays) -> list[Any]:
 
 
 def attribute_text(value: Attribute) -> str:
-    """An attribute for people: numbers of six digits, long lists cut."""
+    """An attribute for people: numbers of six digits, long lists and texts cut."""
     if isinstance(value, LazyTensor):
         return f"tensor {value.dtype.label} {shape_text(value.shape)}"
     if isinstance(value, Subgraph):
@@ -135,9 +135,14 @@ def attribute_text(value: Attribute) -> str:
     if isinstance(value, float):
         return figure(value)
     if isinstance(value, tuple):
-        shown = [figure(v) if isinstance(v, float) else str(v) for v in value[:64]]
+        shown = [figure(v) if isinstance(v, float) else _cut(str(v)) for v in value[:64]]
         return f"[{', '.join(shown)}{', ..' if len(value) > 64 else ''}]"
-    return "not shown" if value is None else str(value)
+    return "not shown" if value is None else _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    """The beginning of what is no name: a file may hold a whole vocabulary in one attribute."""
+    return text if len(text) <= 200 else f"{text[:200]} .. {len(text)} characters in all"
 
 
 def _weights(tensors: _Tensors, overlays: Overlays) -> list[list[Any]]:

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 function svg(tag, attributes, text) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = visible(text);
   return element;
 }
 

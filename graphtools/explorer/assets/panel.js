@@ -12,7 +12,8 @@ function h(tag, attributes, ...children) {
   element.append(
     ...children
       .flat(Infinity)
-      .filter((child) => child !== null && child !== undefined && child !== ""),
+      .filter((child) => child !== null && child !== undefined && child !== "")
+      .map((child) => (typeof child === "string" ? visible(child) : child)),
   );
   return element;
 }

@@ -34,7 +34,18 @@ function cut(text, length) {
   return `${text.slice(0, head)}…${text.slice(text.length - (length - head))}`;
 }
 
+// Characters that are not seen, or that turn the order of others around, as their codes.
+const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+function visible(text) {
+  return text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 function lines(model, item) {
+  return linesOf(model, item).map(visible);
+}
+
+function linesOf(model, item) {
   if (item.type === "box") return [item.name, summary(item)];
   if (item.type === "op") return [item.op, caption(item)];
   const tensor = model.tensors[item.tensor];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -492,6 +493,16 @@ class TestHostileNames:
         assert self.IMG in page.locator("#panel").inner_text()
         assert page.evaluate("window.ran") is None
         assert page.locator("body img, main svg svg svg").count() == 0
+
+    def test_what_turns_text_around_is_shown_as_its_code(self, show: Show, parse: Parse) -> None:
+        graph = parse("g (float[2] x) => (float[2] y) { [named] y = Relu(x) }")
+        name = "\u202egnol\u202c \x7f"
+        node = replace(graph.model.nodes[0], name=name)
+        page = show(build(replace(graph.model, nodes=(node,))), fragment="#node=y")
+        for part in ("#panel", "#crumbs", "#scene"):
+            text = page.locator(part).text_content()
+            assert "\\u202egnol\\u202c \\u007f" in text, part
+            assert not set(text) & set("\u202e\u202c\x7f"), part
 
     def test_the_policy_stops_what_would_slip_through(self, show: Show, tmp_path: Path) -> None:
         """Even markup that reached the page could neither run nor load anything."""

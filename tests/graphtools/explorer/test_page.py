@@ -19,7 +19,7 @@ import pytest
 from fixtures import catalog
 from fixtures.synthetic import tangle
 from graphtools.explorer import Error, Fact, Golden, Overlays, inline, page
-from graphtools.explorer.data import figure, page_data, shape_text
+from graphtools.explorer.data import attribute_text, figure, page_data, shape_text
 from graphtools.graph import Graph, build
 from graphtools.hierarchy import hierarchy
 from graphtools.onnx_file import load
@@ -163,6 +163,11 @@ class TestData:
         assert [e["ratio"] for e in data["errors"].values()] == [2.0, 1e9, 0.0, 1e9]
         assert [e["max_abs_text"] for e in data["errors"].values()] == ["0.2", "inf", "-", "0.1"]
         json.dumps(data, allow_nan=False)
+
+    def test_long_attributes_are_cut(self) -> None:
+        text = attribute_text("a" * 3_000)
+        assert text == f"{'a' * 200} .. 3000 characters in all"
+        assert attribute_text((text, "b")).endswith(" in all, b]")
 
     def test_numbers_and_shapes(self) -> None:
         assert figure(1 / 3) == "0.333333"
