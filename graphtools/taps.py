@@ -22,7 +22,8 @@ __all__ = ["Chosen", "Tap", "choose", "plan", "run_taps", "weights_before"]
 
 _STORED = "a constant of the file, which no node computes"
 _INSIDE = "inside a subgraph, which no output of the model can reach"
-# onnxruntime hands a run's results over as copies, so that each is held twice for a moment.
+# onnxruntime hands a run's results over as copies, so that each is held twice for a moment; one
+# of 8 bytes is held twice more while it is stored as float32 and compared with that.
 _COPIES = 2
 
 
@@ -203,7 +204,7 @@ def _slices(graph: Graph, taps: Sequence[Tap], budget: int) -> list[list[Tap]]:
     slices: list[list[Tap]] = []
     room = 0
     for tap in taps:
-        need = _COPIES * tap.size
+        need = _COPIES * tap.size * (2 if tap.dtype.itemsize == 8 else 1)
         if need > budget:
             raise UnsupportedError(
                 f"the tensor {tap.name!r} does not fit the memory that may be used",
