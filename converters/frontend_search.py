@@ -268,7 +268,7 @@ def _by_embedding(samples: Array, model: Path, file: Path) -> Iterator[Scored]:
             "the file holds no embedding",
             file=file,
             expected="[D] or [1, D], not all zero",
-            found=str(list(known.shape)),
+            found=f"{list(known.shape)}{'' if known.any() else ', zeros alone'}",
         )
     encoder = open_encoder(model, known.size)
     lengths = set()

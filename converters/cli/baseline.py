@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from converters.cli.model_option import ChosenModel, model_options
-from converters.cli.output import json_option, print_json, table
+from converters.cli.output import json_option, output_option, print_json, table
 
 if TYPE_CHECKING:
     from converters.golden_taps import GoldenTaps
@@ -27,15 +27,7 @@ _ROWS = 30
     metavar="WAV",
     help="Clip: 16 kHz, mono; for a codec at its own rate and channels.",
 )
-@click.option(
-    "--output",
-    "--out",
-    "output",
-    required=True,
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="A .gguf, an .npz, or a folder for .npy files; of a codec a .gguf.",
-)
+@output_option("PATH", "A .gguf, an .npz, or a folder for .npy files; of a codec a .gguf.")
 @click.option(
     "--tap",
     "taps",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from converters.cli.model_option import ChosenModel, model_options
-from converters.cli.output import json_option, print_json, progress_bar
+from converters.cli.output import json_option, output_option, print_json, progress_bar
 
 if TYPE_CHECKING:
     from converters.convert import Conversion, Verify
@@ -18,9 +18,7 @@ __all__ = ["command"]
 
 @click.command()
 @model_options
-@click.option(
-    "--output", "--out", "output", required=True, metavar="GGUF", type=click.Path(path_type=Path)
-)
+@output_option("GGUF", "The manifest to write.")
 @click.option(
     "--verify",
     type=click.Choice(["full", "sample", "none"]),

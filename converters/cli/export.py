@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from converters.cli.output import json_option, print_json
+from converters.cli.output import json_option, output_option, print_json
 
 if TYPE_CHECKING:
     from converters.export import Format
@@ -23,14 +23,7 @@ _FORMATS = ("json", "dot", "model-explorer", "onnx")
 @click.option(
     "--format", "format", type=click.Choice(_FORMATS), required=True, help="What to write."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The file to write.",
-)
+@output_option("FILE", "The file to write.")
 @click.option(
     "--baseline",
     metavar="FILE",

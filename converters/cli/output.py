@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "json_option", "print_json", "progress_bar", "table"]
+__all__ = ["console", "json_option", "output_option", "print_json", "progress_bar", "table"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,6 +23,20 @@ def json_option(function: _F) -> _F:
     """``--json``: the result object on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
         function
+    )
+
+
+def output_option(metavar: str, help: str, *, required: bool = True) -> Callable[[_F], _F]:
+    """``--output``, by the same three names in every command that writes."""
+    return click.option(
+        "-o",
+        "--output",
+        "--out",
+        "output",
+        required=required,
+        metavar=metavar,
+        type=click.Path(path_type=Path),
+        help=help,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converters.cli.output import json_option, print_json, table
+from converters.cli.output import json_option, output_option, print_json, table
 
 __all__ = ["command"]
 
@@ -37,9 +37,7 @@ __all__ = ["command"]
     metavar="NAME",
     help="A submodule's name, or a glob over names (repeatable).",
 )
-@click.option(
-    "--output", "--out", "output", required=True, metavar="GGUF", type=click.Path(path_type=Path)
-)
+@output_option("GGUF", "The baseline to write.")
 @json_option
 def command(
     spec: str,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converters.cli.output import json_option, print_json
+from converters.cli.output import json_option, output_option, print_json
 
 __all__ = ["command"]
 
@@ -14,12 +14,8 @@ __all__ = ["command"]
 @click.command()
 @click.argument("model")
 @click.option("--file", "file", metavar="NAME", help="Which .onnx of a folder or hub repository.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The page; by default the model's name with .html, in this folder.",
+@output_option(
+    "FILE", "The page; by default the model's name with .html, in this folder.", required=False
 )
 @click.option(
     "--baseline",
