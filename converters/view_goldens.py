@@ -118,7 +118,8 @@ def _require_same_network(arrays: Arrays, net: Recovered | None, notes: list[str
         raise UnsupportedError(
             "the baseline is of another network",
             file=arrays.path,
-            expected=" or ".join(names) or "goldens of any ONNX model, since this one is not known",
+            expected=" or ".join(dict.fromkeys(names))
+            or "goldens of any ONNX model, since this one is not known",
             found=str(stored.value),
             todo="make one of this model: `graphtools baseline`",
         )

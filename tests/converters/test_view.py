@@ -230,7 +230,11 @@ class TestBaseline:
         with pytest.raises(UnsupportedError, match="another network") as raised:
             shown("resnet34_tiny", tmp_path, baseline=dump[0])
         assert raised.value.found == "eres2net"
+        assert raised.value.expected == "resnet or wespeaker_resnet34"
         assert not (tmp_path / "page.html").exists()
+        with pytest.raises(UnsupportedError) as raised:
+            shown("campplus_tiny", tmp_path, baseline=dump[0])
+        assert raised.value.expected == "campplus"  # the family and its schema are of one name
 
     def test_of_another_file_is_said(
         self, dump: tuple[Path, Path], edited: Make, tmp_path: Path
