@@ -127,7 +127,7 @@ def shown(model: Path, *, baseline: Path | None = None, ours: Path | None = None
     graph = build(load(model))
     net, mark, notes = _recovered(graph)
     manifest = manifest_of(net, notes) if net is not None else None
-    goldens = read_goldens(baseline, ours, net, notes) if baseline is not None else Goldens()
+    goldens = read_goldens(baseline, ours, graph, net, notes) if baseline is not None else Goldens()
     overlays = Overlays(
         title=net.family.title if net is not None else "",
         facts=tuple(facts(manifest, net)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from converters.matching import keyed, stages_of
 from graphtools.errors import UnsupportedError
 from graphtools.explorer import Error, Golden
 from graphtools.explorer.statistics import statistics
+from graphtools.graph import Graph
 from graphtools.recover import Recovered
 
 __all__ = ["Goldens", "read_goldens"]
@@ -29,14 +30,14 @@ class Goldens:
 
 
 def read_goldens(
-    baseline: Path, ours: Path | None, net: Recovered | None, notes: list[str]
+    baseline: Path, ours: Path | None, graph: Graph, net: Recovered | None, notes: list[str]
 ) -> Goldens:
     """Read a baseline, and compare an engine's tensors with it.
 
     Args:
         baseline: what ``graphtools baseline`` wrote.
         ours: the engine's tensors, if there are any.
-        net: the network that is shown.
+        graph, net: what is shown.
         notes: gets a sentence about what does not fit together.
 
     Raises:
@@ -52,6 +53,9 @@ def read_goldens(
         if found is not None:
             moments = (found.minimum, found.maximum, found.mean, found.std)
             figures[stage] = Golden(values.shape, *moments, noise.get(stage))
+    shown = {*graph.producers, *(net.binding.stages if net is not None else ())}
+    if not shown & set(figures):
+        notes.append("None of the goldens is a stage or a tensor of this file.")
     if ours is None:
         return Goldens(figures)
     compared = compare(baseline, ours)
@@ -59,17 +63,18 @@ def read_goldens(
     return Goldens(
         figures,
         {row.stage or row.name: _error(row) for row in compared.rows},
-        _first_wrong(compared, net, notes),
+        _first_wrong(compared, shown, notes),
     )
 
 
-def _first_wrong(compared: Comparison, net: Recovered | None, notes: list[str]) -> str:
-    """The first stage that differs; one that the engine lacks only where no other is wrong."""
+def _first_wrong(compared: Comparison, shown: Collection[str], notes: list[str]) -> str:
+    """The first stage or tensor that differs and is on the page; one that the engine lacks only
+    where no other is wrong."""
     wrong = sorted(compared.failures, key=lambda row: not row.ours)  # in execution order else
     names = {row.stage or row.name: row for row in wrong}
-    first = next((name for name in names if net is not None and name in net.binding.stages), "")
+    first = next((name for name in names if name in shown), "")
     if compared.first is not None and names.get(first) is not compared.first:
-        notes.append(f"The first tensor that differs is no stage: {compared.first.name}.")
+        notes.append(f"The first tensor that differs is not on the page: {compared.first.name}.")
     return first
 
 
@@ -110,8 +115,6 @@ def _require_same_network(arrays: Arrays, net: Recovered | None, notes: list[str
             found=arrays.manifest.architecture,
             todo="make one: `graphtools baseline`",
         )
-    if net is None:
-        notes.append("The network is none of the known families: goldens have no boxes to be in.")
     stored = keys.get("baseline.arch")
     names = _called(net)
     if stored is not None and stored.value not in names:

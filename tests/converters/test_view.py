@@ -296,3 +296,38 @@ class TestInTheBrowser:
         assert "10 of 25 tensors differ, 1 missing" in page.locator("#panel").inner_text()
         pooled = page.locator('.item:has-text("pooled")').last
         assert "? missing" in (pooled.text_content() or "")
+
+    def test_goldens_of_any_network_are_on_its_operations(
+        self, edited: Make, offline: Any, tmp_path: Path
+    ) -> None:
+        """No family and so no stages: boxes are the exporter's modules, goldens are tensors."""
+
+        def another(proto: onnx.ModelProto) -> None:
+            for node in proto.graph.node:
+                if node.op_type == "Relu":
+                    node.op_type = "Tanh"
+
+        model = edited("resnet34_tiny", another)
+        golden_taps(model, tmp_path / "b.npz", seed=0, dims={"T": 50}, taps=["op:Conv"])
+        arrays = open_arrays(tmp_path / "b.npz")
+        ours = {name: arrays.read(name) for name in arrays.readers}
+        wrong = "/model/layer3/layer3.1/conv2/Conv_output_0"
+        ours[wrong] = 2.0 * ours[wrong]
+        np.savez(tmp_path / "ours.npz", **ours)
+        done = view(
+            model,
+            tmp_path / "page.html",
+            baseline=tmp_path / "b.npz",
+            ours=tmp_path / "ours.npz",
+        )
+        assert done.family is None
+        assert done.first_wrong == wrong
+        page: Page = offline.open(done.output)
+        page.wait_for_selector("html[data-ready]")
+        text = page.locator("#panel").inner_text()
+        assert "/model/layer3/layer3.1/conv2/Conv" in text
+        assert "✗ max|d|" in text
+        assert "first that differs" in (page.locator(".item.chosen").text_content() or "")
+        page.locator("#crumbs button").first.click()
+        layer3 = page.locator('.item.box:has-text("layer3")').first
+        assert "✗ 1 of 13" in (layer3.text_content() or "")

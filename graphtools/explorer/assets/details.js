@@ -25,11 +25,11 @@ function boxPart(model, box, go) {
     h("h2", {}, box.name),
     h("p", { class: "soft" }, `${BOX_KINDS[box.kind]} · ${summary(box)}`),
     named(box.stage || pathOf(box)),
-    errorPart(model, box.stage),
-    box.wrong && !box.stage
-      ? h("p", { class: "note bad" }, `${box.wrong} of ${box.compared} stages inside differ.`)
+    errorPart(model, box.golden),
+    box.wrong && !box.golden
+      ? h("p", { class: "note bad" }, `${box.wrong} of ${box.compared} goldens inside differ.`)
       : null,
-    goldenPart(model, box.stage),
+    goldenPart(model, box.golden),
     section("Enters", tensorList(model, [...ins.keys()], go)),
     section("Leaves", tensorList(model, [...outs.keys()], go)),
     counts.length
@@ -66,8 +66,8 @@ function boxPart(model, box, go) {
   ];
 }
 
-function errorPart(model, stage) {
-  const error = stage && model.data.errors[stage];
+function errorPart(model, golden) {
+  const error = golden && model.data.errors[golden];
   if (!error) return null;
   return section(
     "Against the golden",
@@ -84,13 +84,13 @@ function errorPart(model, stage) {
   );
 }
 
-function goldenPart(model, stage) {
-  const golden = stage && model.data.goldens[stage];
+function goldenPart(model, name) {
+  const golden = name && model.data.goldens[name];
   if (!golden) return null;
   return section(
     "Golden",
     rows([
-      ["tensor", stage],
+      ["tensor", name],
       ["shape", golden.shape],
     ]),
     four(golden.figures),
@@ -120,6 +120,8 @@ function opPart(model, op, go) {
     h("p", { class: "soft" }, [op.label, `node ${op.index}`].filter(Boolean).join(" · ")),
     op.name ? named(op.name) : null,
     op === model.marked ? h("p", { class: "note bad" }, model.data.mark[1]) : null,
+    errorPart(model, op.golden),
+    goldenPart(model, op.golden),
     op.attributes.length ? section("Attributes", rows(pairs(op.attributes))) : null,
     weights.length
       ? section(

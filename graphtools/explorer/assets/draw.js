@@ -12,8 +12,8 @@ function svg(tag, attributes, text) {
 
 // What a comparison says, as a mark and a number: colour is never alone.
 function badgeOf(model, item) {
-  if (item.type !== "box" || !item.compared) return null;
-  const error = item.stage ? model.data.errors[item.stage] : null;
+  if (!item.compared) return null;
+  const error = item.golden ? model.data.errors[item.golden] : null;
   if (error) {
     const value = error.missing ? "missing" : error.max_abs === null ? "shape" : error.max_abs_text;
     return { text: `${markOf(error)} ${value}`, tone: toneOf(error) };

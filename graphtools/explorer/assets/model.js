@@ -122,9 +122,10 @@ function readModel(data) {
   for (const item of items) depth(item);
   count(model, root);
   connect(model);
+  for (const item of items) item.golden = goldenOf(model, item);
   judge(model, root);
-  model.stages = new Map(items.filter((item) => item.stage).map((item) => [item.stage, item]));
-  model.firstWrong = model.stages.get(data.first_wrong) || null;
+  model.golden = new Map(items.filter((item) => item.golden).map((item) => [item.golden, item]));
+  model.firstWrong = model.golden.get(data.first_wrong) || null;
   model.marked = (data.mark && items.find((item) => item.index === data.mark[0])) || null;
   model.names = new Map();
   for (const item of [...items].reverse())
@@ -192,16 +193,23 @@ function connect(model) {
   }
 }
 
-// What a comparison says of a box: its own stage, else the worst inside.
+// The golden of an item: a box's stage, or the tensor that an operation gives.
+function goldenOf({ data, tensors }, item) {
+  if (item.type === "box") return item.stage;
+  if (item.type !== "op") return "";
+  const names = item.outputs.filter((t) => t >= 0).map((t) => tensors[t].name);
+  return names.find((name) => name in data.errors || name in data.goldens) || "";
+}
+
+// What a comparison says of an item: of its own golden, else the worst inside.
 const WORST = ["", "right", "near", "absent", "wrong", "far"]; // absent: the engine lacks it
 function judge(model, box) {
-  const error = box.stage ? model.data.errors[box.stage] : undefined;
+  const error = box.golden ? model.data.errors[box.golden] : undefined;
   box.verdict = error ? verdict(error) : "";
   box.compared = error ? 1 : 0;
   box.missing = error && error.missing ? 1 : 0;
   box.wrong = error && error.problem && !error.missing ? 1 : 0;
   for (const child of box.children) {
-    if (child.type !== "box") continue;
     judge(model, child);
     box.wrong += child.wrong;
     box.missing += child.missing;

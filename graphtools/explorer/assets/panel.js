@@ -142,7 +142,7 @@ function comparison(model, go) {
       ),
       names.map((name) => {
         const error = errors[name];
-        const box = model.stages.get(name);
+        const box = model.golden.get(name);
         return h(
           "tr",
           { title: error.problem || error.note },
@@ -171,7 +171,7 @@ function goldens(model, go) {
       ),
       names.map((name) => {
         const { shape, figures } = model.data.goldens[name];
-        const box = model.stages.get(name);
+        const box = model.golden.get(name);
         return h(
           "tr",
           {},
