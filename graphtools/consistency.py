@@ -63,6 +63,14 @@ def _producers(
                     todo="the export is broken: make it again",
                 )
             produced[name] = node
+        if node.op == "Split" and "" in node.outputs:  # onnxruntime would end the process
+            raise NotAModelError(
+                "a part of a Split has no name",
+                file=model.path,
+                where=str(node),
+                expected="a name for each of its parts: none is optional",
+                todo="name the part, or export the model again",
+            )
         _require_operands(model, node, *input_counts(node.op, model.opset.get("", 1)))
     return produced
 

@@ -105,3 +105,13 @@ def test_a_loop_may_leave_its_first_inputs_out(save: Save) -> None:
         """
     )
     assert load(path).nodes[0].inputs == ("", "go", "x")
+
+
+def test_a_part_of_a_split_needs_a_name(save: Save) -> None:
+    """Without the check onnxruntime ends the process that runs it."""
+    split = "g (float[2, 4] x) => (float[2, 2] a) { a, b = Split <axis = 1> (x) }"
+    proto = onnx.load(save(split, opset=13))
+    proto.graph.node[0].output[1] = ""
+    with pytest.raises(NotAModelError, match="part of a Split has no name") as caught:
+        load(save(proto))
+    assert 'node 0 (Split) -> "a"' in (caught.value.where or "")
