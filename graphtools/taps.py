@@ -109,7 +109,9 @@ def choose(graph: Graph, patterns: Iterable[str], stages: Mapping[str, str]) -> 
     for pattern in patterns:
         found = meant(pattern)
         if not found:
-            raise _unknown(graph, pattern, (*flows, *stages, *by_node, *(f"op:{o}" for o in by_op)))
+            blocks = dict.fromkeys(stage.rpartition(".")[0] for stage in stages)
+            ops = (f"op:{op}" for op in by_op)
+            raise _unknown(graph, pattern, (*filter(None, blocks), *flows, *stages, *by_node, *ops))
         wanted.update(found)
     # A name may stand both inside and outside: then the one outside is meant.
     omitted = {name: _INSIDE for name in inner if name in wanted and name not in made}

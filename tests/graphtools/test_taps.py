@@ -107,6 +107,9 @@ class TestChoosing:
         block = choose(graph, ["layer2"], stages).tensors
         assert len(block) == 4
         assert {*block} == {stages[f"layer2.{i}"] for i in range(4)}
+        with pytest.raises(UsageError) as caught:
+            choose(graph, ["layr2"], stages)
+        assert (caught.value.found or "").startswith("closest: layer2, ")
         assert choose(graph, ["layer2.1"], stages).tensors == (stages["layer2.1"],)
         assert choose(graph, ["layer[23].0"], stages).tensors == (
             stages["layer2.0"],
