@@ -137,6 +137,7 @@ def golden_taps(
     files = dict(inputs or {})
     require_other(output, model, *files.values(), *([audio] if audio else []))
     graph = build(load(model))
+    require_other(output, *graph.model.files())
     net = network_of(graph)
     stages = dict(net.binding.stages) if net else {}
     chosen = choose(graph, taps or [*stages] or [v.name for v in graph.outputs], stages)
@@ -264,11 +265,9 @@ def _keys(
     seed: int | None,
     rule: SegmentRule | None,
 ) -> list[Entry]:
-    spans = (tensor.span() for tensor in model.constants.values())
-    parts = [model.path, *sorted({s.path for s in spans if s is not None} - {model.path})]
     packages = ("numpy", "onnx", "onnx-manifest", "onnxruntime")
     found = [
-        _entry("model_sha256", ",".join(file_sha256(part) for part in parts)),
+        _entry("model_sha256", ",".join(file_sha256(part) for part in model.files())),
         _entry("reference", f"onnxruntime {runtime_version()}"),
         _entry("provider", _PROVIDER),
         _entry("versions", tuple(f"{package} {version(package)}" for package in packages)),

@@ -309,9 +309,18 @@ class TestNetworks:
         assert arrays.manifest is not None
         wanted = [digest(p.read_bytes()) for p in (model, tmp_path / "weights.bin")]
         assert arrays.manifest.get("baseline.model_sha256", "string") == ",".join(wanted)
+        onnx.save(
+            onnx.load(catalog.path("resnet34_tiny")),
+            tmp_path / "named.onnx",
+            save_as_external_data=True,
+            location="w.npz",
+            size_threshold=0,
+        )
         golden_taps(
             catalog.path("resnet34_tiny"), tmp_path / "i.npz", seed=0, dims={"T": 50}, taps=["stem"]
         )
+        with pytest.raises(UsageError, match="replace an input"):
+            golden_taps(tmp_path / "named.onnx", tmp_path / "w.npz", seed=0, dims={"T": 50})
         inside = open_arrays(tmp_path / "i.npz")
         for name in inside.readers:
             np.testing.assert_array_equal(arrays.read(name), inside.read(name))
