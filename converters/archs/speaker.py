@@ -74,6 +74,6 @@ def set_rows(b: Builder | CheckpointBuilder, dim: int, origin: str) -> None:
     """Set the common keys of an embedding of length ``dim``."""
     b.fixed(f"{_P}.arch", "structure")
     b.set(f"{_P}.embedding_dim", dim, origin)
-    b.fixed(f"{_P}.l2_normalize", "fixed by the schema for speaker encoders")
+    b.fixed(f"{_P}.l2_normalize", "the schema, for speaker encoders")
     for row in FBANK_ROWS:
-        b.fixed(row.key, "fixed by the schema: no model file holds the front end")
+        b.fixed(row.key, "the schema, assumed: no model file holds the front end")
