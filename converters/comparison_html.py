@@ -13,9 +13,10 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from converters.comparison_text import printable, summary
+from converters.comparison_text import summary
 from converters.heat_maps import heat_map
 from graphtools.files import replacing
+from graphtools.text import printable
 
 if TYPE_CHECKING:
     from converters.arrays import Arrays

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphtools.text import printable
+
 if TYPE_CHECKING:
     from converters.blocks import Block
     from converters.comparison import Comparison, Row
 
-__all__ = ["printable", "shortened", "summary"]
+__all__ = ["shortened", "summary"]
 
 _LINES = 40
 _HINTS = 5
@@ -49,11 +51,6 @@ def shortened(text: str, width: int) -> str:
             break
         end = letter + end
     return f"{start}…{end}"
-
-
-def printable(text: str) -> str:
-    """``text`` with what would steer a terminal, or cannot be encoded, as an escape."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _title(found: Comparison) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from converters.comparison import Comparison
-from converters.comparison_text import printable, shortened, summary
+from converters.comparison_text import shortened, summary
 from converters.manifest import Manifest
 from graphtools.graph import Graph
 from graphtools.navigate import NodeView
 from graphtools.recover import NearMiss, Recovered
+from graphtools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

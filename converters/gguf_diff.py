@@ -12,9 +12,9 @@ from converters.compare import Difference, difference
 from converters.gguf_file import open_header
 from converters.gguf_header import Header, Key, TensorInfo
 from converters.gguf_values import values
-from converters.text import printable
 from graphtools.errors import UnsupportedError
 from graphtools.tensors import Array, FileSpan
+from graphtools.text import printable
 
 __all__ = ["GgufDiff", "KeyDiff", "TensorDiff", "gguf_diff"]
 

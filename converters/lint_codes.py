@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from converters.text import printable
+from graphtools.text import printable
 
 __all__ = ["Code", "Finding"]
 

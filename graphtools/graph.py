@@ -31,6 +31,7 @@ __all__ = [
     "canonical_order",
     "constant",
     "ends",
+    "is_weight",
     "regions_above",
     "scalar",
     "see",
@@ -205,7 +206,7 @@ def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
             if any(isinstance(v, Subgraph) for v in node.attributes.values()):
                 return  # a layer could hide in there
             for name in filter(None, node.inputs):
-                if _is_weight(graph, name):
+                if is_weight(graph, name):
                     return
                 if name in graph.producers:
                     producer = graph.producers[name]
@@ -263,7 +264,7 @@ def upstream(graph: Graph, entries: Collection[str], exits: Iterable[str]) -> fr
     return frozenset(needed)
 
 
-def _is_weight(graph: Graph, tensor: str) -> bool:
+def is_weight(graph: Graph, tensor: str) -> bool:
     """A constant that a layer could be made of: more than one element, and no shape or mask."""
     found = constant(graph, tensor)
     if found is None:

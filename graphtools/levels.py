@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from graphtools.boxes import Box, Unit, nodes_of
 from graphtools.dominators import immediate_dominators
-from graphtools.graph import SHAPE_ONLY, Graph, constant
+from graphtools.graph import SHAPE_ONLY, Graph, is_weight
 from graphtools.model import Node
 
 __all__ = ["Level"]
@@ -32,7 +32,7 @@ class Level:
         self.leaves: dict[int, None] = {}
         self.light = [
             not isinstance(unit, Box)
-            and not any(_is_weight(graph, name) for name in graph.model.nodes[unit].inputs)
+            and not any(is_weight(graph, name) for name in graph.model.nodes[unit].inputs)
             for unit in units
         ]
         for index, at in owner.items():
@@ -139,11 +139,6 @@ class Level:
                 change[at] += 1
                 change[last] -= 1
         return list(accumulate(change))
-
-
-def _is_weight(graph: Graph, name: str) -> bool:
-    found = constant(graph, name)
-    return found is not None and found.dtype.is_float and found.size > 1
 
 
 def _is_shape(node: Node | None) -> bool:

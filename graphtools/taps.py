@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphtools.errors import UnsupportedError, UsageError
-from graphtools.graph import Graph, canonical_order
+from graphtools.graph import Graph, canonical_order, is_weight, upstream
 from graphtools.onnx_edit import SegmentRule, inner_tensors, own_tensors
 from graphtools.runtime import Runner, dtype_of
 from graphtools.tensors import Array, DType
@@ -183,22 +183,17 @@ def weights_before(graph: Graph, tensors: Sequence[str]) -> dict[str, tuple[str,
     known = set(tensors)
     found: dict[str, tuple[str, ...]] = {}
     for tensor in tensors:
-        inside: set[int] = set()
-        pending = [tensor]
-        while pending:
-            node = graph.producers.get(pending.pop())
-            if node is not None and node.index not in inside:
-                inside.add(node.index)
-                pending += [name for name in node.inputs if name and name not in known]
-        ordered = sorted(inside, key=place.__getitem__)
-        reads = (name for index in ordered for name in graph.model.nodes[index].inputs)
-        found[tensor] = tuple(dict.fromkeys(name for name in reads if _is_weight(graph, name)))
+        known.remove(tensor)
+        inside = sorted(upstream(graph, known, [tensor]), key=place.__getitem__)
+        known.add(tensor)
+        reads = (name for index in inside for name in graph.model.nodes[index].reads())
+        found[tensor] = tuple(dict.fromkeys(n for n in reads if _is_own_weight(graph, n)))
     return found
 
 
-def _is_weight(graph: Graph, name: str) -> bool:
-    constant = graph.model.constants.get(name)
-    return constant is not None and constant.dtype.is_float and constant.size > 1
+def _is_own_weight(graph: Graph, name: str) -> bool:
+    """A weight under the name that the file has for it, before any layout op."""
+    return name in graph.model.constants and is_weight(graph, name)
 
 
 def _slices(graph: Graph, taps: Sequence[Tap], budget: int) -> list[list[Tap]]:

@@ -40,7 +40,7 @@ def command(ctx: click.Context, gguf: Path, as_json: bool) -> None:
 
 def print_lint(found: Lint) -> None:
     """Findings, what was not checked, and how many there are."""
-    from converters.text import printable
+    from graphtools.text import printable
 
     for finding in found.findings:
         click.echo(str(finding))

@@ -72,7 +72,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     from rich.table import Table
     from rich.text import Text
 
-    from converters.text import printable
+    from graphtools.text import printable
 
     shown = Table(box=None, pad_edge=False)
     for place, column in enumerate(columns):

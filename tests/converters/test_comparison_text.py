@@ -13,8 +13,9 @@ from rich.cells import cell_len
 
 from converters.arrays import open_arrays
 from converters.comparison import Comparison, Row, compare
-from converters.comparison_text import printable, shortened, summary
+from converters.comparison_text import shortened, summary
 from converters.matching import Pairing
+from graphtools.text import printable
 
 Array = npt.NDArray[Any]
 NAMES = [f"/encoder/layers.{i // 20}/block.{i % 20}/attention/MatMul_output_0" for i in range(500)]

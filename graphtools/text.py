@@ -1,4 +1,4 @@
-"""Text of a file on a terminal."""
+"""Names of a file where people see them: no character acts, each can be seen."""
 
 from __future__ import annotations
 
