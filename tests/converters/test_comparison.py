@@ -355,3 +355,11 @@ def test_the_goldens_of_a_clip_in_another_form(form: str, tmp_path: Path) -> Non
     }
     assert compare(tmp_path / form, tmp_path / "b.gguf")
     assert [*one.readers] == [*other.readers]
+
+
+def test_only_a_baseline_has_an_execution_order(tmp_path: Path) -> None:
+    baseline(catalog.path("resnet34_tiny"), catalog.SPEECH, tmp_path / "b.gguf")
+    golden = open_arrays(tmp_path / "b.gguf")
+    values = {name: golden.read(name) for name in golden.readers}
+    assert compare(tmp_path / "b.gguf", values).order == "execution order"
+    assert compare(values, values).order == "the goldens' order"
