@@ -33,6 +33,9 @@ __all__ = ["GoldenTaps", "Plan", "TapRow", "golden_taps"]
 
 # What values may take beside the model, where the user says nothing.
 _ROOM = 1 << 30
+# What glibc's malloc may keep of freed memory: twice the largest size below which a block can be
+# cut from the heap, 32 MB (mallopt(3), M_TRIM_THRESHOLD and DEFAULT_MMAP_THRESHOLD_MAX).
+_KEPT_BY_MALLOC = 64 << 20
 _PROVIDER = "CPUExecutionProvider"
 
 
@@ -145,7 +148,7 @@ def golden_taps(
     rule = seg_pool if net and has_partial_windows(graph.model) else None
     tensors, omitted = plan(graph, chosen, fed, rule)
     size = sum(tap.size for tap in tensors) + sum(array.nbytes for array in fed.values())
-    budget = _ROOM if max_memory is None else _left(graph.model, max_memory)
+    budget = _ROOM if max_memory is None else _left(graph.model, max_memory, tensors)
 
     def started(runs: int) -> None:
         if planned is not None:
@@ -292,13 +295,14 @@ def _keys(
     return found
 
 
-def _left(model: Model, max_memory: int) -> int:
-    """What the model leaves of the memory that may be used.
+def _left(model: Model, max_memory: int, tensors: Sequence[Tap]) -> int:
+    """What the model, and malloc with blocks of the tensors' sizes, leave of the memory.
 
     Raises:
         UnsupportedError: nothing.
     """
-    taken = _peak(model)
+    largest = max((tap.size for tap in tensors), default=0)
+    taken = _peak(model) + min(2 * largest, _KEPT_BY_MALLOC)
     if taken >= max_memory:
         raise UnsupportedError(
             "the model alone takes more memory than may be used",

@@ -367,7 +367,11 @@ class TestMemory:
 
     @pytest.mark.slow
     def test_nothing_of_one_run_is_held_in_the_next(self, tmp_path: Path) -> None:
-        """Three tensors as large as the memory allows, each in a run of its own."""
+        """Three tensors as large as the memory allows, each in a run of its own.
+
+        They are so large that malloc gives each freed one back at once: what the process takes
+        is what it holds. That is the census of NaNs, a quarter of one tensor.
+        """
         text = """
             <ir_version: 8, opset_import: ["" : 17]>
             g (float[N] x) => (float[N] y)
@@ -380,16 +384,16 @@ class TestMemory:
             "def peak(): return 1024 * int(re.search(r'VmHWM:\\s*(\\d+)',"
             " Path('/proc/self/status').read_text())[1])\n"
             "def planned(plan): print(peak(), plan.runs)\n"
-            "golden_taps(Path(sys.argv[1]), Path(sys.argv[2]), seed=0, dims={'N': 5_000_000},"
+            "golden_taps(Path(sys.argv[1]), Path(sys.argv[2]), seed=0, dims={'N': 15_000_000},"
             " taps=['all'], max_memory=int(sys.argv[3]), planned=planned)\n"
             "print(peak())\n"
         )
         paths = tmp_path / "m.onnx", tmp_path / "o.npz"
         model, *_ = map(int, run_source(source, *paths, str(4 << 30)).split())
-        limit = model + 50_000_000  # each is 20 MB, and is held twice for a moment
-        _, runs, peak = map(int, run_source(source, *paths, str(limit)).split())
+        limit = model + 200_000_000  # each is 60 MB, and is held twice for a moment
+        model, runs, peak = map(int, run_source(source, *paths, str(limit)).split())
         assert runs == 3
-        assert peak < limit
+        assert peak < model + 30_000_000
 
 
 class TestCommand:
