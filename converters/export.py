@@ -15,6 +15,7 @@ from graphtools.hierarchy import namespaces
 from graphtools.interchange import to_dot, to_json, to_model_explorer, to_node_data
 from graphtools.onnx_save import save_annotated
 from graphtools.shapes import shapes
+from graphtools.subgraphs import node_count
 
 __all__ = ["NAMESPACE", "Exported", "Format", "export", "node_data_path"]
 
@@ -96,7 +97,7 @@ def export(
         format=format,
         files=files,
         family=found.net.family.title if found.net is not None else None,
-        nodes=len(found.graph.model.nodes),
+        nodes=node_count(found.graph),
         boxes=sum(1 for _ in found.tree.boxes()) - 1,
         size=sum(path.stat().st_size for path in files),
         notes=found.overlays.notes,

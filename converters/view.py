@@ -19,6 +19,7 @@ from graphtools.hierarchy import hierarchy
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
 from graphtools.shapes import shapes
+from graphtools.subgraphs import node_count, opened
 
 __all__ = ["Shown", "View", "shown", "view"]
 
@@ -64,6 +65,7 @@ class Shown:
     """A model with what is known of it.
 
     Attributes:
+        graph: with what is inside its subgraphs (`graphtools.subgraphs.opened`).
         net: what was recovered; None where the network is none of the known families.
         tree: its boxes.
     """
@@ -100,7 +102,7 @@ def view(
     return View(
         output=output,
         family=net.family.title if net is not None else None,
-        nodes=len(graph.model.nodes),
+        nodes=node_count(graph),
         boxes=tuple(
             graph.model.nodes[child].op if isinstance(child, int) else child.name
             for child in found.tree.children
@@ -139,7 +141,8 @@ def shown(model: Path, *, baseline: Path | None = None, ours: Path | None = None
         mark=mark,
         notes=tuple(notes),
     )
-    return Shown(graph, net, hierarchy(graph, net), overlays)
+    drawn = opened(graph)
+    return Shown(drawn, net, hierarchy(drawn, net), overlays)
 
 
 def _recovered(graph: Graph) -> tuple[Recovered | None, Mark | None, list[str]]:

@@ -14,7 +14,9 @@ __all__ = ["Box", "Kind", "Unit", "first_node", "nodes_of", "unique_names"]
 # scope    what the exporter called a module
 # part     found in the structure: a stretch of the network, a branch
 # repeat   a run of parts that are alike
-Kind = Literal["network", "stage", "island", "scope", "part", "repeat"]
+# flow     an operation that holds graphs (If, Loop, Scan), with them
+# subgraph one of these graphs
+Kind = Literal["network", "stage", "island", "scope", "part", "repeat", "flow", "subgraph"]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,18 @@ Our own checks, since ``onnx.checker`` refuses node orders that onnxruntime runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from graphtools.errors import NotAModelError
-from graphtools.model import Model, Node
+from graphtools.model import Model, Node, Subgraph, subgraphs
+from graphtools.tensors import LazyTensor
 
 __all__ = ["require_consistent"]
 
 
 def require_consistent(model: Model, input_counts: Callable[[str, int], tuple[int, int]]) -> None:
     """Every tensor has one producer, every input one, and there is an output; the vectors of a
-    layer are as long as its weight says.
+    layer are as long as its weight says. So in the model's graph, and in those inside.
 
     Args:
         model: what was read.
@@ -24,18 +25,9 @@ def require_consistent(model: Model, input_counts: Callable[[str, int], tuple[in
     Raises:
         NotAModelError: one of these does not hold; the nodes are named.
     """
-    produced = _producers(model, input_counts)
-    known = {"", *produced, *model.constants, *(v.name for v in model.inputs)}
-    for node in model.nodes:
-        for name in node.inputs:
-            if name not in known:
-                raise NotAModelError(
-                    f"nothing produces the tensor {name!r}",
-                    file=model.path,
-                    where=str(node),
-                    todo="the export is broken or cut: make it again",
-                )
-        _require_lengths(model, node)
+    given = {v.name for v in model.inputs} | {t.name for t in model.proto.graph.initializer}
+    _Check(model, input_counts).graph(model.nodes, model.constants, given, frozenset(), "")
+    known = {*given, *model.constants, *(n for node in model.nodes for n in node.outputs)}
     for value in model.outputs:
         if value.name not in known:
             raise NotAModelError(
@@ -47,66 +39,115 @@ def require_consistent(model: Model, input_counts: Callable[[str, int], tuple[in
         raise NotAModelError("the model has no outputs", file=model.path)
 
 
-def _producers(
-    model: Model, input_counts: Callable[[str, int], tuple[int, int]]
-) -> dict[str, Node]:
-    given = {v.name for v in model.inputs} | {t.name for t in model.proto.graph.initializer}
-    produced: dict[str, Node] = {}
-    for node in model.nodes:
-        for name in filter(None, node.outputs):
-            if name in produced or name in given:
-                other = produced.get(name, "an input or initializer of that name")
+class _Check:
+    """The checks of one graph and of those in its nodes."""
+
+    def __init__(self, model: Model, input_counts: Callable[[str, int], tuple[int, int]]) -> None:
+        self._path = model.path
+        self._opset = model.opset.get("", 1)
+        self._input_counts = input_counts
+
+    def graph(
+        self,
+        nodes: Sequence[Node],
+        constants: Mapping[str, LazyTensor],
+        given: Set[str],
+        around: Set[str],
+        place: str,
+    ) -> None:
+        """Check the nodes of a graph.
+
+        Args:
+            given: names of its inputs and initializers.
+            around: names that it may take from the graphs around it.
+            place: of the graph, for messages: ``, in body of node 3``; "" for the model's.
+        """
+        produced = self._producers(nodes, given, place)
+        known = {"", *around, *produced, *constants, *given}
+        for node in nodes:
+            for name in node.inputs:
+                if name not in known:
+                    raise NotAModelError(
+                        f"nothing produces the tensor {name!r}",
+                        file=self._path,
+                        where=f"{node}{place}",
+                        todo="the export is broken or cut: make it again",
+                    )
+            self._require_lengths(node, constants, place)
+            for attribute, inner in subgraphs(node):
+                self._subgraph(inner, known, f", in {attribute} of node {node.index}{place}")
+
+    def _subgraph(self, inner: Subgraph, around: Set[str], place: str) -> None:
+        made = {name for node in inner.nodes for name in node.outputs}
+        given = {*inner.inputs, *(name for name in inner.constants if name not in made)}
+        self.graph(inner.nodes, inner.constants, given, around, place)
+        for name in inner.outputs:
+            if name not in made and name not in given and name not in around:
                 raise NotAModelError(
-                    f"the tensor {name!r} is produced twice",
-                    file=model.path,
-                    where=f"{other} and {node}",
-                    todo="the export is broken: make it again",
+                    f"nothing produces the output {name!r} of a graph inside another",
+                    file=self._path,
+                    where=place.removeprefix(", in "),
+                    todo="the export is broken or cut: make it again",
                 )
-            produced[name] = node
-        if node.op == "Split" and "" in node.outputs:  # onnxruntime would end the process
+
+    def _producers(self, nodes: Sequence[Node], given: Set[str], place: str) -> dict[str, Node]:
+        produced: dict[str, Node] = {}
+        for node in nodes:
+            for name in filter(None, node.outputs):
+                if name in produced or name in given:
+                    other = produced.get(name, "an input or initializer of that name")
+                    raise NotAModelError(
+                        f"the tensor {name!r} is produced twice",
+                        file=self._path,
+                        where=f"{other} and {node}{place}",
+                        todo="the export is broken: make it again",
+                    )
+                produced[name] = node
+            if node.op == "Split" and "" in node.outputs:  # onnxruntime would end the process
+                raise NotAModelError(
+                    "a part of a Split has no name",
+                    file=self._path,
+                    where=f"{node}{place}",
+                    expected="a name for each of its parts: none is optional",
+                    todo="name the part, or export the model again",
+                )
+            self._require_operands(node, place)
+        return produced
+
+    def _require_operands(self, node: Node, place: str) -> None:
+        """A standard op has the inputs that it cannot do without, and an output."""
+        least, most = self._input_counts(node.op, self._opset)
+        have = len(node.inputs) if all(node.inputs[:least]) else 0
+        if not least <= have <= most or not any(node.outputs):
             raise NotAModelError(
-                "a part of a Split has no name",
-                file=model.path,
-                where=str(node),
-                expected="a name for each of its parts: none is optional",
-                todo="name the part, or export the model again",
-            )
-        _require_operands(model, node, *input_counts(node.op, model.opset.get("", 1)))
-    return produced
-
-
-def _require_operands(model: Model, node: Node, least: int, most: int) -> None:
-    """A standard op has the inputs that it cannot do without, and an output."""
-    have = len(node.inputs) if all(node.inputs[:least]) else 0
-    if not least <= have <= most or not any(node.outputs):
-        raise NotAModelError(
-            f"a node has not the inputs and outputs of its kind: {node.op}",
-            file=model.path,
-            where=str(node),
-            expected=f"{least} to {most} inputs and an output",
-            found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
-            todo="the export is broken: make it again",
-        )
-
-
-def _require_lengths(model: Model, node: Node) -> None:
-    """The bias of a layer and the vectors of a batch norm fit, where they are constants."""
-    for role, name, shape, wanted in _vectors(model, node):
-        if shape != (wanted,):
-            raise NotAModelError(
-                f"the {role} {name!r} does not fit its layer",
-                file=model.path,
-                where=str(node),
-                expected=f"[{wanted}]",
-                found=str(list(shape)),
+                f"a node has not the inputs and outputs of its kind: {node.op}",
+                file=self._path,
+                where=f"{node}{place}",
+                expected=f"{least} to {most} inputs and an output",
+                found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
                 todo="the export is broken: make it again",
             )
 
+    def _require_lengths(self, node: Node, constants: Mapping[str, LazyTensor], place: str) -> None:
+        """The bias of a layer and the vectors of a batch norm fit, where they are constants."""
+        for role, name, shape, wanted in _vectors(constants, node):
+            if shape != (wanted,):
+                raise NotAModelError(
+                    f"the {role} {name!r} does not fit its layer",
+                    file=self._path,
+                    where=f"{node}{place}",
+                    expected=f"[{wanted}]",
+                    found=str(list(shape)),
+                    todo="the export is broken: make it again",
+                )
 
-def _vectors(model: Model, node: Node) -> Iterator[tuple[str, str, tuple[int, ...], int]]:
+
+def _vectors(
+    constants: Mapping[str, LazyTensor], node: Node
+) -> Iterator[tuple[str, str, tuple[int, ...], int]]:
     """(role, tensor, its shape, the length that it has to have)."""
     names = (*node.inputs, *[""] * 5)
-    shapes = {name: model.constants[name].shape for name in names if name in model.constants}
+    shapes = {name: constants[name].shape for name in names if name in constants}
     main, bias = shapes.get(names[1]), shapes.get(names[2])
     if not main:
         return

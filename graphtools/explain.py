@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graphtools.errors import MissError
 from graphtools.graph import SEE_THROUGH, Graph, canonical_order, see
-from graphtools.model import Node, Subgraph
+from graphtools.model import Node, subgraphs
 from graphtools.unify import Miss
 
 __all__ = ["explain"]
@@ -99,7 +99,7 @@ def _other_form(graph: Graph) -> MissError | None:
 def _control_flow(graph: Graph, title: str, miss: Miss) -> MissError | None:
     """A node with a body of its own where the first difference is."""
     for node in graph.model.nodes:
-        bodies = [v for v in node.attributes.values() if isinstance(v, Subgraph)]
+        bodies = [inner for _, inner in subgraphs(node)]
         if bodies and str(node) in f"{miss.reason.where} {miss.reason.found}":
             reads = ", ".join(dict.fromkeys(name for body in bodies for name in body.reads))
             return MissError(

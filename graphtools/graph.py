@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from graphtools.dominators import immediate_dominators
-from graphtools.model import Model, Node, Subgraph, Value
+from graphtools.model import Model, Node, Value, subgraphs
 from graphtools.navigate import Navigation
 from graphtools.tensors import DType, LazyTensor, Reshape, Transpose, Widen
 
@@ -137,9 +137,8 @@ def build(model: Model) -> Graph:
     }
     for node in model.nodes:
         reads = [(name, slot) for slot, name in enumerate(node.inputs) if name]
-        for value in node.attributes.values():
-            if isinstance(value, Subgraph):
-                reads += [(name, -1) for name in value.reads if name in readers]
+        for _, inner in subgraphs(node):
+            reads += [(name, -1) for name in inner.reads if name in readers]
         for name, slot in reads:
             readers[name].append((node, slot))
     return Graph(model, producers, {name: tuple(r) for name, r in readers.items()})
@@ -203,7 +202,7 @@ def regions_above(graph: Graph, exit: str) -> Iterator[Region]:
             if node.index == above or node.index in nodes:
                 continue
             nodes.add(node.index)
-            if any(isinstance(v, Subgraph) for v in node.attributes.values()):
+            if any(subgraphs(node)):
                 return  # a layer could hide in there
             for name in filter(None, node.inputs):
                 if is_weight(graph, name):

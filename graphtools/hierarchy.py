@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from graphtools.arrange import FIRST, INSIDE, Paths, arrange, common
 from graphtools.boxes import Box, Kind, Unit, first_node, unique_names
 from graphtools.graph import SHAPE_ONLY, Graph, canonical_order
-from graphtools.model import Node
+from graphtools.model import Node, subgraphs
 from graphtools.recover import Recovered
 
 __all__ = ["hierarchy", "namespaces", "scope"]
@@ -30,19 +30,18 @@ def hierarchy(graph: Graph, net: Recovered | None = None) -> Box:
     """The network as nested boxes, `graphtools.arrange.FIRST` at most at once.
 
     Args:
-        graph: any graph.
+        graph: any graph; one that `graphtools.subgraphs.opened` gives has boxes for subgraphs.
         net: what was recovered from it, if anything was.
     """
     order = [i for i in canonical_order(graph) if graph.model.nodes[i].op != "Constant"]
     paths = _weight_paths(graph, order) if net is None else _slot_paths(net)
-    if net is not None:
-        units = _stages(net, order)
-    else:
-        scopes = _scopes(graph, order)
-        scoped = len(set(scopes.values())) > 1 and (
-            sum(map(bool, scopes.values())) >= _SCOPED * len(order)
-        )
-        units = _scope_boxes(scopes, order, 0) if scoped else list(order)
+    held: dict[tuple[int, str], list[int]] = {}
+    own: list[int] = []
+    for index in order:
+        at = graph.model.nodes[index].inside
+        (own if at is None else held.setdefault((at.owner, at.attribute), [])).append(index)
+    units = _stages(net, own) if net is not None else _scoped(graph, own)
+    units = [_with_subgraphs(graph, unit, held) for unit in units]
     limits = [_limit(unit, units, len(order)) for unit in units]
     inside = [_arranged(graph, u, paths, most) for u, most in zip(units, limits, strict=True)]
     arranged = arrange(graph, inside, paths, FIRST)
@@ -92,6 +91,38 @@ def _limit(unit: Unit, beside: Sequence[Unit], nodes: int) -> int:
     if len(beside) < _FEW and isinstance(unit, Box) and len(list(unit.nodes())) > _MOST * nodes:
         return FIRST - len(beside)
     return INSIDE
+
+
+# --- subgraphs ---------------------------------------------------------------------------------
+
+
+def _with_subgraphs(
+    graph: Graph, unit: Unit, held: Mapping[tuple[int, str], Sequence[int]]
+) -> Unit:
+    """The unit with a box around every operation that holds graphs: they, and then itself.
+
+    Args:
+        held: nodes by the operation and the attribute that they came out of.
+    """
+    if isinstance(unit, Box):
+        children = tuple(_with_subgraphs(graph, child, held) for child in unit.children)
+        return Box(unit.name, unit.kind, children, unit.stage)
+    node = graph.model.nodes[unit]
+    boxes = []
+    for attribute, _ in subgraphs(node):
+        if (unit, attribute) in held:
+            own = _scoped(graph, held[unit, attribute])
+            children = tuple(_with_subgraphs(graph, child, held) for child in own)
+            while len(children) == 1 and isinstance(children[0], Box):
+                children = children[0].children  # a box around everything says nothing
+            boxes.append(Box(attribute, "subgraph", children))
+    if not boxes:
+        return unit
+    last = node.name.split("/")[-1]
+    return Box(last if node.op in last else f"{node.op} {last}".strip(), "flow", (*boxes, unit))
+
+
+# --- names of weights --------------------------------------------------------------------------
 
 
 def _slot_paths(net: Recovered) -> Paths:
@@ -182,6 +213,15 @@ def _islands_boxed(net: Recovered, nodes: Sequence[int]) -> list[Unit]:
 # --- scopes of an exporter ---------------------------------------------------------------------
 
 
+def _scoped(graph: Graph, order: Sequence[int]) -> list[Unit]:
+    """The nodes of one graph in boxes for its scopes; as they are where too few have one."""
+    scopes = _scopes(graph, order)
+    named = sum(map(bool, scopes.values()))
+    if len(set(scopes.values())) < 2 or named < _SCOPED * len(order):
+        return list(order)
+    return _scope_boxes(scopes, order, 0)
+
+
 def _scopes(graph: Graph, order: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
     """Scope by node; one that was given no name is where all its readers are."""
     found: dict[int, tuple[str, ...]] = {}
@@ -190,12 +230,19 @@ def _scopes(graph: Graph, order: Sequence[int]) -> Mapping[int, tuple[str, ...]]
         found[index] = scope(node)
         if not found[index]:
             readers = [
-                found.get(reader.index, ())
+                found.get(_holder(graph, reader, found), ())
                 for name in filter(None, node.outputs)
                 for reader, _ in graph.consumers[name]
             ]
             found[index] = common(readers)
     return found
+
+
+def _holder(graph: Graph, node: Node, level: Container[int]) -> int:
+    """The node, or the operation of this level that holds it in a graph."""
+    while node.index not in level and node.inside is not None:
+        node = graph.model.nodes[node.inside.owner]
+    return node.index
 
 
 def _scope_boxes(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from graphtools.tensors import DType, LazyTensor
 
-__all__ = ["Attribute", "Model", "Node", "Subgraph", "Value"]
+__all__ = ["Attribute", "Inside", "Model", "Node", "Subgraph", "Value", "subgraphs"]
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,34 @@ class Value:
         return f"{self.name}: {self.dtype.label} [{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subgraph:
-    """A graph in an attribute (If, Loop, Scan), told from outside.
+    """A graph in an attribute (If, Loop, Scan).
 
     Attributes:
-        reads: names that it takes from the graph around it, in first-use order.
-        nodes: how many it has, those of the graphs inside it included.
+        inputs: what the operation gives it: of a Loop the iteration, the condition and the values
+            that are carried.
+        nodes: indices are places in this graph.
+        constants: its own initializers and the outputs of its Constant nodes, by name.
+        outputs: what it gives the operation.
     """
 
-    reads: tuple[str, ...]
-    nodes: int
+    inputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, LazyTensor]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Names that it takes from the graph around it, in first-use order."""
+        own = {*self.inputs, *self.constants, *(n for node in self.nodes for n in node.outputs)}
+        used = [name for node in self.nodes for name in node.reads()]
+        return tuple(dict.fromkeys(n for n in (*used, *self.outputs) if n not in own))
+
+    @cached_property
+    def size(self) -> int:
+        """How many nodes it has, those of the graphs inside it included."""
+        return len(self.nodes) + sum(inner.size for n in self.nodes for _, inner in subgraphs(n))
 
 
 Attribute = (
@@ -57,6 +75,23 @@ Attribute = (
 
 
 @dataclass(frozen=True)
+class Inside:
+    """Where a node is that came out of a subgraph (`graphtools.subgraphs`).
+
+    Attributes:
+        owner: index of the node whose attribute holds the graph.
+        attribute: its name: ``then_branch``, ``body``.
+        place: among the graph's nodes; None for the one that stands for the graph's inputs.
+        path: the graph in words: ``then_branch of node 3``.
+    """
+
+    owner: int
+    attribute: str
+    place: int | None
+    path: str
+
+
+@dataclass(frozen=True)
 class Node:
     """One operation.
 
@@ -65,6 +100,7 @@ class Node:
         op: ``Conv``, or ``com.microsoft.FusedConv`` outside the standard domain.
         inputs, outputs: tensor names; "" is an absent optional one.
         scope: the modules that the exporter says it came from, outermost first.
+        inside: the subgraph that it came out of, if it did.
     """
 
     index: int
@@ -74,13 +110,22 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
     scope: tuple[str, ...] = ()
+    inside: Inside | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is in the file: ``node 12``, ``node 7 of then_branch of node 3``."""
+        if self.inside is None:
+            return f"node {self.index}"
+        if self.inside.place is None:
+            return f"inputs of {self.inside.path}"
+        return f"node {self.inside.place} of {self.inside.path}"
 
     def reads(self) -> Iterator[str]:
         """The tensors that it takes: operands in slot order, then what its subgraphs take."""
         yield from filter(None, self.inputs)
-        for value in self.attributes.values():
-            if isinstance(value, Subgraph):
-                yield from value.reads
+        for _, inner in subgraphs(self):
+            yield from inner.reads
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """An attribute of integers; ``default`` when the file leaves it out."""
@@ -101,7 +146,14 @@ class Node:
 
     def __str__(self) -> str:
         out = next((o for o in self.outputs if o), "")
-        return f'node {self.index} ({self.op}) -> "{out}"'
+        return f'{self.place} ({self.op}) -> "{out}"'
+
+
+def subgraphs(node: Node) -> Iterator[tuple[str, Subgraph]]:
+    """The graphs in a node's attributes, each with the attribute's name."""
+    for name, value in node.attributes.items():
+        if isinstance(value, Subgraph):
+            yield name, value
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,5 +183,12 @@ class Model:
 
     def files(self) -> tuple[Path, ...]:
         """The file, and those that its constants are in."""
-        spans = (tensor.span() for tensor in self.constants.values())
+        spans = (tensor.span() for tensor in _constants(self))
         return tuple(dict.fromkeys((self.path, *(span.path for span in spans if span))))
+
+
+def _constants(graph: Model | Subgraph) -> Iterator[LazyTensor]:
+    yield from graph.constants.values()
+    for node in graph.nodes:
+        for _, inner in subgraphs(node):
+            yield from _constants(inner)

@@ -170,8 +170,10 @@ class Navigation:
         from graphtools.explorer import inline
         from graphtools.hierarchy import hierarchy
         from graphtools.recover import network_of
+        from graphtools.subgraphs import opened
 
-        return inline(self, hierarchy(self, network_of(self)), shapes=self.values)
+        graph = opened(self)
+        return inline(graph, hierarchy(graph, network_of(self)), shapes=graph.values)
 
     def __getitem__(  # type: ignore[misc]
         self: Graph, key: SupportsIndex | str

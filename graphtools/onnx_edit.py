@@ -1,6 +1,6 @@
 """Changed copies of a loaded model, as bytes for onnxruntime; the file is never touched.
 
-One of the three modules that import ``onnx``.
+One of the four modules that import ``onnx``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from onnx import (
 )
 
 from graphtools.graph import Graph, upstream
-from graphtools.model import Model, Value
-from graphtools.onnx_file import value_of
+from graphtools.model import Model
 from graphtools.tensors import LazyTensor
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "external_tensors",
     "extracted",
     "has_partial_windows",
-    "inferred_shapes",
     "inner_tensors",
     "island_model",
     "own_tensors",
@@ -161,35 +159,6 @@ def external_tensors(model: Model) -> list[LazyTensor]:
     return [
         model.constants[t.name] for t in listed if t.external_data and t.data_type not in _HALVES
     ]
-
-
-def inferred_shapes(model: Model) -> dict[str, Value]:
-    """What onnx's shape inference says of the tensors between input and output: the element type
-    and, where it is certain of the rank, the shape. Axes that the file has no name for are ``?``.
-    """
-    light = ModelProto(ir_version=model.proto.ir_version)
-    light.opset_import.extend(model.proto.opset_import)
-    light.functions.extend(model.proto.functions)
-    graph, whole = light.graph, model.proto.graph
-    graph.name = whole.name
-    graph.node.extend(whole.node)
-    graph.input.extend(whole.input)
-    graph.output.extend(whole.output)
-    graph.value_info.extend(whole.value_info)
-    for tensor in whole.initializer:
-        if tensor.data_type == TensorProto.INT64:  # may be the operand of a Reshape
-            graph.initializer.append(tensor)
-        else:
-            graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
-    try:
-        found = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
-    except (onnx.shape_inference.InferenceError, ValueError):
-        found = graph.value_info  # the model contradicts itself, or is too large for one message
-    for value in found:
-        for axis in value.type.tensor_type.shape.dim:
-            if axis.dim_param.startswith("unk__"):
-                axis.dim_param = "?"
-    return {value.name: value_of(value) for value in found}
 
 
 def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Path to `Model`: one of the three modules that import ``onnx``.
+"""Path to `Model`: one of the four modules that import ``onnx``.
 
 Weights in external files are not read until a tensor is. The checks are our own, since
 ``onnx.checker`` refuses node orders that onnxruntime runs.
@@ -84,33 +84,9 @@ def load(path: Path | str) -> Model:
 
 def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     graph = proto.graph
-    constants: dict[str, LazyTensor] = {}
-    for tensor in graph.initializer:
-        if tensor.name in constants:
-            raise NotAModelError(
-                f"two initializers are called {tensor.name!r}",
-                file=path,
-                where=_readers(graph, tensor.name),
-                todo="the export is broken: make it again",
-            )
-        constants[tensor.name] = tensor_of(path, tensor, tensor.name)
-    nodes = []
-    for index, node in enumerate(graph.node):
-        attributes = {a.name: _attribute(path, a) for a in node.attribute}
-        op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-        inputs, outputs = tuple(node.input), tuple(node.output)
-        nodes.append(Node(index, op, node.name, inputs, outputs, attributes, _scope(node)))
-        if op == "Constant" and len(node.output) == 1:
-            constants[node.output[0]] = _constant(nodes[-1], path)
+    nodes, constants = _contents(path, graph)
     shown, made = unfused(nodes)
     constants |= made
-    if graph.sparse_initializer:
-        raise UnsupportedError(
-            "the model has sparse initializers",
-            file=path,
-            found=graph.sparse_initializer[0].values.name,
-            todo="export it with dense weights",
-        )
     return Model(
         path=path,
         nodes=shown,
@@ -123,6 +99,42 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
         metadata={p.key: p.value for p in proto.metadata_props},
         proto=proto,
     )
+
+
+def _contents(path: Path, graph: onnx.GraphProto) -> tuple[list[Node], dict[str, LazyTensor]]:
+    """The nodes of a graph, of the model or in an attribute, and its constants by name."""
+    constants: dict[str, LazyTensor] = {}
+    for tensor in graph.initializer:
+        if tensor.name in constants:
+            raise NotAModelError(
+                f"two initializers are called {tensor.name!r}",
+                file=path,
+                where=_readers(graph, tensor.name),
+                todo="the export is broken: make it again",
+            )
+        constants[tensor.name] = tensor_of(path, tensor, tensor.name)
+    nodes: list[Node] = []
+    for index, node in enumerate(graph.node):
+        attributes = {a.name: _attribute(path, a) for a in node.attribute}
+        op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        inputs, outputs = tuple(node.input), tuple(node.output)
+        nodes.append(Node(index, op, node.name, inputs, outputs, attributes, _scope(node)))
+        if op == "Constant" and len(node.output) == 1:
+            constants[node.output[0]] = _constant(nodes[-1], path)
+    if graph.sparse_initializer:
+        raise UnsupportedError(
+            "the model has sparse initializers",
+            file=path,
+            found=graph.sparse_initializer[0].values.name,
+            todo="export it with dense weights",
+        )
+    return nodes, constants
+
+
+def _subgraph(path: Path, graph: onnx.GraphProto) -> Subgraph:
+    nodes, constants = _contents(path, graph)
+    inputs = tuple(value.name for value in graph.input if value.name not in constants)
+    return Subgraph(inputs, tuple(nodes), constants, tuple(value.name for value in graph.output))
 
 
 def _scope(node: onnx.NodeProto) -> tuple[str, ...]:
@@ -205,29 +217,8 @@ def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     if kind == AttributeProto.TENSOR:
         return tensor_of(path, attribute.t, attribute.t.name)
     if kind == AttributeProto.GRAPH:
-        return Subgraph(_reads_outside(attribute.g), _node_count(attribute.g))
+        return _subgraph(path, attribute.g)
     return None
-
-
-def _reads_outside(graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Names that a subgraph takes from the graph around it, in first-use order."""
-    inside = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    inside |= {name for node in graph.node for name in node.output}
-    reads: dict[str, None] = {}
-    for node in graph.node:
-        reads |= dict.fromkeys(n for n in node.input if n and n not in inside)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                inner = _reads_outside(attribute.g)
-                reads |= dict.fromkeys(n for n in inner if n not in inside)
-    reads |= dict.fromkeys(v.name for v in graph.output if v.name not in inside)
-    return tuple(reads)
-
-
-def _node_count(graph: onnx.GraphProto) -> int:
-    attributes = (a for node in graph.node for a in node.attribute)
-    inside = sum(_node_count(a.g) for a in attributes if a.type == AttributeProto.GRAPH)
-    return len(graph.node) + inside
 
 
 def _readers(graph: onnx.GraphProto, tensor: str) -> str | None:

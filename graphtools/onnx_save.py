@@ -1,6 +1,6 @@
 """ONNX files: a part of a model, and a whole one with notes at its nodes.
 
-One of the three modules that import ``onnx``. What is written keeps the names, the element types
+One of the four modules that import ``onnx``. What is written keeps the names, the element types
 and the bytes of the weights that the source has.
 """
 
@@ -19,6 +19,7 @@ from graphtools.graph import Graph
 from graphtools.model import Model, Value
 from graphtools.onnx_edit import external_tensors, extracted
 from graphtools.onnx_file import declaration, tensor_of
+from graphtools.onnx_shapes import node_proto
 from graphtools.runtime import Runner, dtype_of
 from graphtools.shapes import shapes
 from graphtools.spans import copy_span, read_at, write_all
@@ -88,7 +89,8 @@ def save_annotated(
     them: they are listed no more, since that now means a default.
 
     Args:
-        notes: by a node's index in the file, key to text; a key that is there is replaced.
+        notes: by a node's index in the model, key to text; a key that is there is replaced. Those
+            of nodes that are not in the file are left out.
         path, limit: as `save_part`, and so is what is returned.
 
     Raises:
@@ -102,8 +104,13 @@ def save_annotated(
         del proto.graph.input[:]
         proto.graph.input.extend(kept)
     proto.ir_version = max(proto.ir_version, _NODE_METADATA)
-    for index, node in enumerate(proto.graph.node):
-        noted = notes.get(index, {})
+    for index, noted in notes.items():
+        at = model.nodes[index]
+        if index >= len(proto.graph.node) and at.inside is None:
+            continue  # what a fused node is made of
+        if at.inside is not None and at.inside.place is None:
+            continue  # what stands for a subgraph's inputs
+        node = node_proto(proto.graph, model.nodes, at)
         others = [entry for entry in node.metadata_props if entry.key not in noted]
         del node.metadata_props[:]
         node.metadata_props.extend(others)

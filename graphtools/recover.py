@@ -40,10 +40,12 @@ class Recovered:
         """For notebooks: the explorer, with the slots of the family."""
         from graphtools.explorer import Overlays, inline
         from graphtools.hierarchy import hierarchy
+        from graphtools.subgraphs import opened
 
+        graph = opened(self.graph)
         labels = {layer.node: slot for slot, layer in self.binding.layers.items()}
         overlays = Overlays(title=self.family.title, labels=labels)
-        return inline(self.graph, hierarchy(self.graph, self), overlays, self.graph.values)
+        return inline(graph, hierarchy(graph, self), overlays, graph.values)
 
     @cached_property
     def stages(self) -> tuple[BlockView, ...]:

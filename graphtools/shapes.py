@@ -10,7 +10,8 @@ import numpy as np
 from graphtools.errors import UnsupportedError
 from graphtools.graph import SHAPE_ONLY, Graph, canonical_order
 from graphtools.model import Value
-from graphtools.onnx_edit import inferred_shapes, own_tensors
+from graphtools.onnx_edit import own_tensors
+from graphtools.onnx_shapes import inferred_shapes
 from graphtools.runtime import Runner
 from graphtools.tensors import Array, DType
 
@@ -55,6 +56,7 @@ def shapes(graph: Graph, *, measure: bool = True) -> dict[str, Value]:
         for name in node.outputs
         if name and _is_open(found.get(name, _NOTHING).shape)
     }
+    unknown &= own_tensors(model)  # no output can be added inside a subgraph or a fused node
     if measure and unknown:
         unknown -= _shaped_by_values(graph)
     if measure and unknown:
@@ -93,8 +95,6 @@ def _measured(graph: Graph, tensors: list[str]) -> dict[str, tuple[int | str, ..
     first, second = _feeds(graph, 0), _feeds(graph, 1)
     if first is None or second is None:
         return {}
-    in_file = own_tensors(graph.model)
-    tensors = [name for name in tensors if name in in_file]
     runner = Runner.shapes(graph.model, tensors, None)
     try:
         runs = [runner.run(feeds) for feeds in (first, second)]

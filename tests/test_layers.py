@@ -110,8 +110,8 @@ class TestEdges:
         for top in ("fixtures", "tests", "pytest", "hypothesis"):
             assert users(top, MODULES) == {}
 
-    def test_three_modules_know_the_format(self) -> None:
-        allowed = {f"graphtools/onnx_{name}.py" for name in ("file", "edit", "save")}
+    def test_four_modules_know_the_format(self) -> None:
+        allowed = {f"graphtools/onnx_{name}.py" for name in ("file", "edit", "save", "shapes")}
         assert set(users("onnx", MODULES)) == allowed
         assert set(users("google", MODULES)) <= {"graphtools/onnx_file.py"}
 

@@ -12,8 +12,9 @@ from graphtools.boxes import Box
 from graphtools.explorer.overlays import Error, Golden, Overlays
 from graphtools.explorer.statistics import Statistics, statistics
 from graphtools.graph import Graph
-from graphtools.model import Attribute, Node, Subgraph, Value
+from graphtools.model import Attribute, Node, Subgraph, Value, subgraphs
 from graphtools.shapes import shapes as shapes_of
+from graphtools.subgraphs import node_count
 from graphtools.tensors import DType, LazyTensor
 
 __all__ = ["attribute_text", "figure", "page_data", "shape_text"]
@@ -42,7 +43,7 @@ def page_data(
     order = list(tree.nodes())
     position = {index: at for at, index in enumerate(order)}
     nodes = [_node(graph.model.nodes[index], collected, overlays) for index in order]
-    model = graph.model
+    model, mark = graph.model, overlays.mark
     return {
         "file": model.path.name,
         "title": overlays.title or model.path.name,
@@ -66,7 +67,7 @@ def page_data(
         "goldens": {name: _golden(golden) for name, golden in overlays.goldens.items()},
         "errors": {name: _error(error) for name, error in overlays.errors.items()},
         "first_wrong": overlays.first_wrong,
-        "mark": [overlays.mark.node, overlays.mark.reason] if overlays.mark else None,
+        "mark": [model.nodes[mark.node].place, mark.reason] if mark else None,
     }
 
 
@@ -112,10 +113,10 @@ def _node(node: Node, tensors: _Tensors, overlays: Overlays) -> list[Any]:
     reads: dict[str, None] = {}
     for name, value in node.attributes.items():
         attributes += [name, attribute_text(value)]
-        if isinstance(value, Subgraph):
-            reads |= dict.fromkeys(n for n in value.reads if n in tensors.graph.consumers)
+    for _, inner in subgraphs(node):
+        reads |= dict.fromkeys(n for n in inner.reads if n in tensors.graph.consumers)
     return [
-        node.index,
+        node.place,
         node.op,
         node.name,
         [tensors.number(name) for name in node.inputs],
@@ -131,7 +132,7 @@ def attribute_text(value: Attribute) -> str:
     if isinstance(value, LazyTensor):
         return f"tensor {value.dtype.label} {shape_text(value.shape)}"
     if isinstance(value, Subgraph):
-        return f"a graph of {value.nodes} node{'' if value.nodes == 1 else 's'}, not drawn"
+        return f"a graph that gives {', '.join(value.outputs) or 'nothing'}"
     if isinstance(value, float):
         return figure(value)
     if isinstance(value, tuple):
@@ -234,6 +235,12 @@ def _about(graph: Graph) -> list[list[str]]:
         *(["output", str(value)] for value in model.outputs),
         ["opset", f"{opset}, IR version {model.ir_version}"],
         ["producer", model.producer or "unknown"],
-        ["nodes", str(len(model.nodes))],
+        ["nodes", _counted(graph)],
         *([key, value] for key, value in sorted(model.metadata.items())),
     ]
+
+
+def _counted(graph: Graph) -> str:
+    own = sum(node.inside is None for node in graph.model.nodes)
+    held = node_count(graph) - own
+    return f"{own}, and {held} in the graphs of control flow" if held else str(own)

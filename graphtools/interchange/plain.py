@@ -11,7 +11,7 @@ from graphtools.boxes import Box
 from graphtools.explorer.overlays import Overlays
 from graphtools.graph import Graph, canonical_order
 from graphtools.hierarchy import namespaces
-from graphtools.model import Attribute, Subgraph, Value
+from graphtools.model import Attribute, Node, Subgraph, Value
 from graphtools.shapes import shapes as shapes_of
 from graphtools.tensors import DType, LazyTensor
 
@@ -63,6 +63,7 @@ def to_json(
         "nodes": [
             {
                 "index": node.index,
+                "inside": _inside(node),
                 "op": node.op,
                 "name": node.name,
                 "inputs": list(node.inputs),
@@ -100,11 +101,16 @@ def _kind(dtype: DType, shape: tuple[int | str, ...] | None) -> dict[str, Any]:
     }
 
 
+def _inside(node: Node) -> dict[str, Any] | None:
+    at = node.inside
+    return at if at is None else {"node": at.owner, "attribute": at.attribute, "place": at.place}
+
+
 def _attribute(value: Attribute) -> Any:
     if isinstance(value, LazyTensor):
         return _kind(value.dtype, value.shape)
     if isinstance(value, Subgraph):
-        return {"reads": list(value.reads)}
+        return {"gives": list(value.outputs)}
     if isinstance(value, tuple):
         return _numbers(value)
     return _numbers([value])[0]

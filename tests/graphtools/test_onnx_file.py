@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fixtures import catalog
 from graphtools.errors import NotAModelError, UnsupportedError, UsageError
 from graphtools.graph import Graph, build
-from graphtools.model import Model, Subgraph, Value
+from graphtools.model import Model, Value, subgraphs
 from graphtools.onnx_file import load
 from graphtools.tensors import DType
 
@@ -378,10 +378,10 @@ class TestSubgraphs:
     """
 
     def test_what_they_take_from_outside_and_their_size_are_kept(self, save: Save) -> None:
-        node = load(save(self.TEXT)).nodes[1]
-        assert node.attributes == {
-            "then_branch": Subgraph(("h", "w"), 2),
-            "else_branch": Subgraph(("c", "x", "w", "h"), 3),
+        found = dict(subgraphs(load(save(self.TEXT)).nodes[1]))
+        assert {name: (inner.reads, inner.size) for name, inner in found.items()} == {
+            "then_branch": (("h", "w"), 2),
+            "else_branch": (("c", "x", "w", "h"), 3),
         }
 
     def test_an_output_taken_directly_from_outside_is_a_read(self, save: Save) -> None:
@@ -389,8 +389,45 @@ class TestSubgraphs:
         branch = next(a.g for a in proto.graph.node[1].attribute if a.name == "then_branch")
         del branch.node[:]
         branch.output[0].name = "h"
-        node = load(save(proto)).nodes[1]
-        assert node.attributes["then_branch"] == Subgraph(("h",), 0)
+        found = dict(subgraphs(load(save(proto)).nodes[1]))
+        assert (found["then_branch"].reads, found["then_branch"].size) == (("h",), 0)
+
+    def test_they_have_nodes_and_constants_as_a_model_has(self, save: Save) -> None:
+        text = """
+        g (float[2] x, int64 n, bool yes) => (float[2] y) {
+            y = Loop (n, yes, x) <
+                body = b (int64 i, bool go, float[2] a) => (bool on, float[2] z)
+                <float[2] w = {1, 2}> {
+                    half = Constant <value_float = 0.5> ()
+                    on = Identity (go)
+                    s = Mul (a, half)
+                    z = Add (s, w)
+                }
+            >
+        }
+        """
+        ((name, body),) = subgraphs(load(save(text)).nodes[0])
+        assert (name, body.inputs, body.outputs) == ("body", ("i", "go", "a"), ("on", "z"))
+        assert [node.op for node in body.nodes] == ["Constant", "Identity", "Mul", "Add"]
+        assert {n: t.shape for n, t in body.constants.items()} == {"w": (2,), "half": ()}
+        assert body.reads == ()
+
+    @pytest.mark.parametrize(
+        ("old", "new", "cause"),
+        [
+            ("Add (h, w)", "Add (h, nowhere)", "nothing produces the tensor 'nowhere'"),
+            ("Add (h, w)", "Add (h)", "a node has not the inputs and outputs of its kind: Add"),
+            ("a = Relu (t)", "t = Relu (t)", "the tensor 't' is produced twice"),
+            ("a = Relu (t)", "s = Relu (t)", "nothing produces the output 'a'"),
+        ],
+    )
+    def test_what_is_broken_in_one_is_refused(
+        self, old: str, new: str, cause: str, save: Save
+    ) -> None:
+        with pytest.raises(NotAModelError) as caught:
+            load(save(self.TEXT.replace(old, new)))
+        assert cause in str(caught.value)
+        assert "then_branch of node 1" in (caught.value.where or "")
 
 
 class TestExternalData:

@@ -8,6 +8,8 @@ const BOX_KINDS = {
   scope: "module",
   part: "part, by its structure",
   repeat: "repeated part",
+  flow: "control flow",
+  subgraph: "graph of an attribute",
   inputs: "inputs",
   outputs: "outputs",
 };
@@ -117,7 +119,7 @@ function opPart(model, op, go) {
     .filter(([t]) => t >= 0 && !isWeight(t));
   return [
     h("h2", {}, op.op),
-    h("p", { class: "soft" }, [op.label, `node ${op.index}`].filter(Boolean).join(" · ")),
+    h("p", { class: "soft" }, [op.label, op.place].filter(Boolean).join(" · ")),
     op.name ? named(op.name) : null,
     op === model.marked ? h("p", { class: "note bad" }, model.data.mark[1]) : null,
     errorPart(model, op.golden),
@@ -144,7 +146,7 @@ function opPart(model, op, go) {
     ),
     op.reads.length
       ? section(
-          "Read inside",
+          "Results of its graphs",
           tensorList(
             model,
             op.reads.filter((t) => t >= 0 && !isWeight(t)),

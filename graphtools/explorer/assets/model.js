@@ -39,7 +39,7 @@ const KINDS = {
       "Reciprocal Floor Ceil Round Sign Sin Cos Equal Greater Less GreaterOrEqual LessOrEqual " +
       "And Or Not Where",
   ],
-  flow: ["control flow", "If Loop Scan SequenceMap"],
+  flow: ["control flow", "If Loop Scan SequenceMap Inputs"],
   layout: [
     "layout, shapes",
     "Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast Dropout " +
@@ -71,8 +71,8 @@ function readModel(data) {
       weight: null,
     }));
   const boxes = data.boxes.map(([name, kind, , stage]) => add({ type: "box", name, kind, stage }));
-  const nodes = data.nodes.map(([index, op, name, inputs, outputs, attributes, label, reads]) =>
-    add({ type: "op", index, op, name, inputs, outputs, attributes, label, reads, children: [] }),
+  const nodes = data.nodes.map(([place, op, name, inputs, outputs, attributes, label, reads]) =>
+    add({ type: "op", place, op, name, inputs, outputs, attributes, label, reads, children: [] }),
   );
   function add(item) {
     item.id = items.length;
@@ -126,7 +126,7 @@ function readModel(data) {
   judge(model, root);
   model.golden = new Map(items.filter((item) => item.golden).map((item) => [item.golden, item]));
   model.firstWrong = model.golden.get(data.first_wrong) || null;
-  model.marked = (data.mark && items.find((item) => item.index === data.mark[0])) || null;
+  model.marked = (data.mark && items.find((item) => item.place === data.mark[0])) || null;
   model.names = new Map();
   for (const item of [...items].reverse())
     for (const name of namesOf(model, item)) model.names.set(name, item);
@@ -140,8 +140,7 @@ function depth(item) {
   return item.depth;
 }
 
-// Operations and parameters inside, those that an operation's own graphs read among them; a weight
-// that is read twice counts once.
+// Operations and parameters inside; a weight that is read twice counts once.
 function count(model, box) {
   const weights = new Set();
   box.ops = 0;
@@ -260,7 +259,7 @@ function namesOf(model, item) {
   if (item.type === "box") return [item.stage, pathOf(item), `box ${item.id}`].filter(Boolean);
   if (item.type === "op") {
     const outputs = item.outputs.filter((t) => t >= 0).map((t) => model.tensors[t].name);
-    return [item.name, ...outputs, `node ${item.index}`].filter(Boolean);
+    return [item.name, ...outputs, item.place].filter(Boolean);
   }
   return [item.name, `${item.type} ${item.name}`];
 }

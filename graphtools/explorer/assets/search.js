@@ -15,7 +15,7 @@ function haystacks(model) {
       const words = [shown(item)];
       if (item.type === "box") words.push(pathOf(item), item.stage || "", item.kind);
       if (item.type === "op") {
-        words.push(item.name, item.op, `node ${item.index}`);
+        words.push(item.name, item.op, item.place);
         for (const t of [...item.inputs, ...item.outputs]) {
           const tensor = t >= 0 && model.tensors[t];
           if (!tensor || !(tensor.weight || item.outputs.includes(t))) continue;

@@ -11,7 +11,7 @@ function weightCard(tensor, places) {
     h(
       "div",
       { class: "soft" },
-      `${places.length ? `input ${places.join(", ")}` : "read inside"} · ` +
+      `${places.length ? `input ${places.join(", ")}` : "result of a graph"} · ` +
         `${tensor.dtype} ${tensor.shape}`,
     ),
     weight.value ? h("div", { class: "mono" }, weight.value) : null,

@@ -21,6 +21,7 @@ from graphtools.graph import Graph, build
 from graphtools.hierarchy import hierarchy
 from graphtools.onnx_file import load
 from graphtools.recover import Recovered, recover
+from graphtools.subgraphs import opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -189,20 +190,39 @@ class TestUnfolding:
         (card,) = show(graph, fragment="#node=y").locator("#panel .weight").all_inner_texts()
         assert "input 1, 2 \u00b7 f32 9" in card
 
-    def test_weights_that_a_branch_reads_count(self, show: Show, parse: Parse) -> None:
-        page = show(
-            parse("""
+    def test_a_branch_is_a_box(self, show: Show, parse: Parse) -> None:
+        graph = parse("""
             g (float[3, 9] x, bool c) => (float[3, 9] y) <float[3, 9] w>
             { y = If (c) <then_branch = a () => (float[3, 9] p) { p = Add(x, w) },
+                          else_branch = b () => (float[3, 9] q) { q = Identity(w) }> }
+            """)
+        page = show(opened(graph))
+        panel = page.locator("#panel")
+        assert "1, and 2 in the graphs of control flow" in panel.inner_text()
+        assert "27 parameters" in panel.inner_text()
+        assert sorted(names(page)[:-1]) == ["Add", "Identity", "else_branch", "then_branch"]
+        assert names(page)[-1] == "If"
+        page.evaluate("location.hash = 'node=p'")
+        page.locator('#panel .weight[data-tensor="w"]').wait_for()
+        assert "node 0 of then_branch of node 0" in panel.inner_text()
+        page.evaluate("location.hash = 'node=y'")
+        panel.get_by_text("Results of its graphs").wait_for()
+        assert "then_branch\ta graph that gives p" in panel.inner_text()
+        page.evaluate("location.hash = 'node=then_branch'")
+        panel.get_by_text("graph of an attribute").wait_for()
+
+    def test_a_weight_that_a_branch_gives_is_one_of_the_operation(
+        self, show: Show, parse: Parse
+    ) -> None:
+        graph = parse("""
+            g (float[3, 9] x, bool c) => (float[3, 9] y) <float[3, 9] w>
+            { y = If (c) <then_branch = a () => (float[3, 9] w) { },
                           else_branch = b () => (float[3, 9] q) { q = Identity(x) }> }
             """)
-        )
-        assert "27 parameters" in page.locator("#panel").inner_text()
-        page.evaluate("location.hash = 'node=y'")
+        page = show(opened(graph), fragment="#node=y")
         card = page.locator('#panel .weight[data-tensor="w"]')
         card.wait_for()
-        assert "read inside" in card.inner_text()
-        assert "then_branch\ta graph of 1 node, not drawn" in page.locator("#panel").inner_text()
+        assert "result of a graph" in card.inner_text()
         assert card.locator('[data-figure="max"]').count() == 1
 
 

@@ -108,7 +108,7 @@ class TestData:
         data = unpacked(text_of(graph))
         names = [row[0] for row in data["tensors"]]
         shown = {row[0]: tuple(names[t] if t >= 0 else "" for t in row[4]) for row in data["nodes"]}
-        assert shown == {n.index: n.outputs for n in graph.model.nodes if n.op != "Constant"}
+        assert shown == {n.place: n.outputs for n in graph.model.nodes if n.op != "Constant"}
 
     def test_weights_have_numpys_figures(self) -> None:
         proto = onnx.load(catalog.path("campplus_tiny"))

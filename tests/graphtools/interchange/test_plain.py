@@ -10,6 +10,7 @@ from graphtools.explorer import Overlays
 from graphtools.graph import Graph
 from graphtools.hierarchy import hierarchy
 from graphtools.interchange import to_json
+from graphtools.subgraphs import opened
 
 
 def test_nodes_say_where_they_are(resnet: tuple[Graph, Box, Overlays]) -> None:
@@ -69,7 +70,7 @@ def test_text_constants_are_not_numbers(parse: Callable[..., Graph]) -> None:
     assert tensors["words"] == {"dtype": "string", "shape": [2], "constant": True}
 
 
-def test_subgraphs_say_what_they_take(parse: Callable[..., Graph]) -> None:
+def test_subgraphs_say_what_they_give(parse: Callable[..., Graph]) -> None:
     branch = "(float[1, 2] {0}) {{ {0} = Mul (h, h) }}"
     graph = parse(
         f"""
@@ -82,8 +83,14 @@ def test_subgraphs_say_what_they_take(parse: Callable[..., Graph]) -> None:
         }}
         """
     )
-    node = json.loads(to_json(graph, hierarchy(graph)))["nodes"][1]
-    assert node["attributes"]["then_branch"] == {"reads": ["h"]}
+    graph = opened(graph)
+    first, *branches, last = json.loads(to_json(graph, hierarchy(graph)))["nodes"]
+    assert last["attributes"]["then_branch"] == {"gives": ["p"]}
+    assert (first["inside"], last["inside"]) == (None, None)
+    assert [(n["index"], n["inputs"], n["inside"]) for n in branches] == [
+        (index, ["h", "h"], {"node": 1, "attribute": attribute, "place": 0})
+        for index, attribute in ((2, "then_branch"), (3, "else_branch"))
+    ]
 
 
 def test_the_same_graph_gives_the_same_text(resnet: tuple[Graph, Box, Overlays]) -> None:
