@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -199,16 +200,21 @@ class TestShapes:
         assert found["t of else_branch of node 1"].name == "t of else_branch of node 1"
         assert shapes(opened(parse(SCAN)))["row"].shape == (2,)
 
-    def test_none_is_measured_where_none_can_be(self, parse: Parse) -> None:
-        text = """
-        g (float[N, 4] x, bool c) => (float[N, 4] y) {
+    def test_those_around_are_measured_all_the_same(self, parse: Parse) -> None:
+        """Of inside nothing can be an output, also where nothing else is to be measured."""
+        branches = """
             y = If (c) <
                 then_branch = a () => (float[N, 4] p) { k = com.microsoft.Gelu (x) p = Neg (k) },
                 else_branch = b () => (float[N, 4] q) { q = Identity (x) }
             >
-        }
         """
-        assert shapes(opened(parse(text)))["y"].shape == ("N", 4)
+        text = f"g (float[N, 4] x, bool c) => (float[N, 4] y, float z) {{ {branches} LAST }}"
+        last = "g = com.microsoft.Gelu (x) z = ReduceSum <keepdims = 0> (g)"
+        found = shapes(opened(parse(text.replace("LAST", last))))
+        assert found["g"].shape == ("N", 4)
+        assert "k" not in found
+        found = shapes(opened(parse(text.replace("LAST", "z = ReduceSum <keepdims = 0> (x)"))))
+        assert "k" not in found
 
 
 class TestBoxes:
@@ -264,6 +270,28 @@ class TestBoxes:
             at(graph, "node 0 of then_branch of node 1").index
         ]
         assert path[:2] == ("If_3", "then_branch")
+
+    def test_what_only_a_graph_inside_reads_is_where_that_is(self, parse: Parse) -> None:
+        graph = parse("""
+            g (float[2] x, bool c) => (float[2] y) {
+                h = Neg (x)
+                f = If (c) <
+                    then_branch = a () => (float[2] p) { p = Abs (h) },
+                    else_branch = b () => (float[2] q) { q = Identity (x) }
+                >
+                k = Relu (f)
+                y = Tanh (k)
+            }
+        """)
+        names = ["", "/enc/If", "/enc/Relu", "/head/Tanh"]
+        nodes = tuple(
+            replace(node, name=name) for node, name in zip(graph.model.nodes, names, strict=True)
+        )
+        tree = hierarchy(opened(build(replace(graph.model, nodes=nodes))))
+        encoder, last = tree.children
+        assert isinstance(encoder, Box)
+        assert (encoder.name, last) == ("enc", 3)
+        assert encoder.children[0] == 0
 
 
 class TestFiles:
