@@ -5,13 +5,13 @@ One of the four modules that import ``onnx``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import onnx
 from onnx import (
     AttributeProto,
+    GraphProto,
     ModelProto,
     NodeProto,
     TensorProto,
@@ -22,6 +22,7 @@ from onnx import (
 
 from graphtools.graph import Graph, upstream
 from graphtools.model import Model
+from graphtools.onnx_file import tensor_of
 from graphtools.tensors import LazyTensor
 
 __all__ = [
@@ -30,9 +31,11 @@ __all__ = [
     "extracted",
     "has_partial_windows",
     "inner_tensors",
+    "is_outside",
     "island_model",
     "own_tensors",
     "tapped",
+    "tensors_inside",
 ]
 
 # Element types that are widened before anything is run: onnxruntime computes them otherwise, and
@@ -59,7 +62,8 @@ def tapped(
     shapes: Mapping[str, str] | None = None,
 ) -> bytes:
     """The whole model with ``outputs`` beside its own, ceil-mode pools pinned to ``rule`` (None
-    leaves them as they are), half precision widened to float32.
+    leaves them as they are), half precision widened to float32. Of weights in other files it has
+    those that `external_tensors` leaves out.
 
     Args:
         shapes: tensors whose shape is an output too, each with that output's name.
@@ -69,7 +73,8 @@ def tapped(
     more = ModelProto()
     more.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in shapes)
     more.graph.output.extend(ValueInfoProto(name=name) for name in (*outputs, *shapes.values()))
-    if rule is None and not _has_halves(model.proto.graph):
+    outside = any(map(is_outside, tensors_inside(model.proto)))
+    if rule is None and not outside and not _has_halves(model.proto.graph):
         # Messages that follow one another are merged into one: nothing is copied to add outputs.
         whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
         return whole
@@ -96,7 +101,7 @@ def inner_tensors(model: Model) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _subgraphs(node: NodeProto) -> list[onnx.GraphProto]:
+def _subgraphs(node: NodeProto) -> list[GraphProto]:
     listed = [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
     return listed + [g for a in node.attribute for g in a.graphs]
 
@@ -153,27 +158,51 @@ def island_model(
 def external_tensors(model: Model) -> list[LazyTensor]:
     """Initializers whose bytes are in other files: a model in memory has to be handed them.
 
-    Those of half precision are not among them: `tapped` holds them, widened.
+    Those of half precision are not among them, nor what attributes and subgraphs have in other
+    files: `tapped` holds these. onnxruntime would look for them where the process runs.
     """
     listed = model.proto.graph.initializer
-    return [
-        model.constants[t.name] for t in listed if t.external_data and t.data_type not in _HALVES
-    ]
+    return [model.constants[t.name] for t in listed if is_outside(t) and t.data_type not in _HALVES]
+
+
+def is_outside(tensor: TensorProto) -> bool:
+    """Whether its bytes are in another file than the model's."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def tensors_inside(proto: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor that is no initializer of the model's own graph: those of attributes,
+    subgraphs and functions.
+    """
+    graphs: list[GraphProto] = []
+    nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
+    while nodes:
+        for attribute in (a for node in nodes for a in node.attribute):
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == AttributeProto.GRAPH:
+                graphs.append(attribute.g)
+            yield from attribute.tensors
+            graphs += attribute.graphs
+        nodes = [node for graph in graphs for node in graph.node]
+        for graph in graphs:
+            yield from graph.initializer
+        graphs.clear()
 
 
 def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> bytes:
     if rule is not None:
         _pin_pools(proto.graph, rule)
-    for tensor in proto.graph.initializer:
-        if tensor.external_data and tensor.data_type in _HALVES:
-            values = model.constants[tensor.name].read()
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    halves = (t for t in proto.graph.initializer if t.data_type in _HALVES)
+    for tensor in filter(is_outside, (*halves, *tensors_inside(proto))):
+        values = tensor_of(model.path, tensor, tensor.name).read()
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     _widen(proto.graph)
     data: bytes = proto.SerializeToString()
     return data
 
 
-def _has_halves(graph: onnx.GraphProto) -> bool:
+def _has_halves(graph: GraphProto) -> bool:
     """Whether `_widen` would change anything."""
     types = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
     types |= {tensor.data_type for tensor in graph.initializer}
@@ -187,7 +216,7 @@ def _has_halves(graph: onnx.GraphProto) -> bool:
     return not types.isdisjoint(_HALVES) or any(map(_has_halves, inner))
 
 
-def _widen(graph: onnx.GraphProto) -> None:
+def _widen(graph: GraphProto) -> None:
     """Everything of half precision as float32, casts included: exact, since weights only widen
     and the arithmetic in between is what the network means."""
     del graph.value_info[:]  # onnxruntime infers it again
@@ -212,7 +241,7 @@ def _widen_tensor(tensor: TensorProto) -> None:
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
-def _pin_pools(graph: onnx.GraphProto, rule: SegmentRule) -> None:
+def _pin_pools(graph: GraphProto, rule: SegmentRule) -> None:
     """Spell every ceil-mode AveragePool out: kernel - 1 zeros on the right, then the pool
     without ceil_mode, which sees full windows only.
 
@@ -231,7 +260,7 @@ def _pin_pools(graph: onnx.GraphProto, rule: SegmentRule) -> None:
 
 
 def _pinned(
-    node: NodeProto, attributes: dict[str, Any], graph: onnx.GraphProto, rule: SegmentRule
+    node: NodeProto, attributes: dict[str, Any], graph: GraphProto, rule: SegmentRule
 ) -> list[NodeProto]:
     kernel = list(attributes["kernel_shape"])
     name = node.output[0]

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from graphtools.errors import UsageError
 from graphtools.files import replacing, require_other
 from graphtools.graph import Graph
 from graphtools.model import Model, Value
-from graphtools.onnx_edit import external_tensors, extracted
+from graphtools.onnx_edit import external_tensors, extracted, is_outside, tensors_inside
 from graphtools.onnx_file import declaration, tensor_of
 from graphtools.onnx_shapes import node_proto
 from graphtools.runtime import Runner, dtype_of
@@ -148,18 +148,18 @@ def _write(model: Model, proto: ModelProto, path: Path, limit: int) -> tuple[Pat
         proto: changed by this; tensors that it has in other files are those of ``model``.
     """
     data = data_path(path)
-    tensors = list(_tensors(proto))
-    sources = {model.path, *(span.path for span in _spans(model, _tensors(model.proto)))}
+    tensors = [*proto.graph.initializer, *tensors_inside(proto)]
+    sources = {model.path, *(span.path for span in _spans(model))}
     require_other(path, *sources)
-    if not any(map(_is_outside, tensors)) and sum(t.ByteSize() for t in tensors) <= limit:
+    if not any(map(is_outside, tensors)) and sum(t.ByteSize() for t in tensors) <= limit:
         whole = proto.SerializeToString(deterministic=True)
         with replacing(path, len(whole)) as temp:
             temp.write_bytes(whole)
         return (path,)
     require_other(data, *sources)
     _require_utf8(data)
-    weights = [*filter(_is_outside, tensors)]
-    weights += [t for t in proto.graph.initializer if not _is_outside(t)]
+    weights = [*filter(is_outside, tensors)]
+    weights += [t for t in proto.graph.initializer if not is_outside(t)]
     lazy = [tensor_of(model.path, tensor, tensor.name) for tensor in weights]
     room = sum(_length(tensor) + _PAGE for tensor in lazy)
     with replacing(path) as temp, replacing(data, room) as data_temp:
@@ -204,40 +204,18 @@ def _move(
     tensor.CopyFrom(moved)
 
 
-def _is_outside(tensor: TensorProto) -> bool:
-    return bool(tensor.data_location == TensorProto.EXTERNAL)
-
-
 def _length(tensor: LazyTensor) -> int:
     span = tensor.span()
     return tensor.size * (tensor.dtype.itemsize or 1) if span is None else span.length
 
 
-def _spans(model: Model, tensors: Iterable[TensorProto]) -> Iterator[FileSpan]:
-    """Where tensors are that are in other files than the model's."""
-    for tensor in filter(_is_outside, tensors):
+def _spans(model: Model) -> Iterator[FileSpan]:
+    """Where the tensors are that are in other files than the model's."""
+    tensors = (*model.proto.graph.initializer, *tensors_inside(model.proto))
+    for tensor in filter(is_outside, tensors):
         span = tensor_of(model.path, tensor, tensor.name).span()
         if span is not None:
             yield span
-
-
-def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of a model: initializers, attributes, those of subgraphs and functions."""
-    pending: list[GraphProto] = [proto.graph]
-    nodes = [node for function in proto.functions for node in function.node]
-    while pending or nodes:
-        if pending:
-            graph = pending.pop()
-            yield from graph.initializer
-            nodes += graph.node
-        for attribute in (a for node in nodes for a in node.attribute):
-            if attribute.type == AttributeProto.TENSOR:
-                yield attribute.t
-            elif attribute.type == AttributeProto.GRAPH:
-                pending.append(attribute.g)
-            yield from attribute.tensors
-            pending += attribute.graphs
-        nodes.clear()
 
 
 def _require_utf8(path: Path) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from graphtools.errors import UnsupportedError
 from graphtools.graph import Graph
+from graphtools.onnx_edit import SegmentRule
+from graphtools.onnx_file import load
 from graphtools.runtime import Runner, runtime_version
 from graphtools.tensors import Array
 
@@ -73,6 +79,47 @@ def test_an_input_that_it_cannot_run_on_is_refused(parse: Parse, x: Array) -> No
 def test_a_missing_input_is_refused(parse: Parse) -> None:
     with pytest.raises(UnsupportedError, match="cannot run the model"):
         Runner.of(parse(TEXT).model, ["y"]).run({})
+
+
+@pytest.mark.parametrize("rule", [None, "valid"])
+@pytest.mark.parametrize("kind", ["initializer", "attribute"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_weights_inside_a_branch_come_from_beside_the_model(
+    dtype: type[np.floating[Any]],
+    kind: str,
+    rule: SegmentRule | None,
+    save: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not from a file of the same name where the process runs."""
+    name = {np.float32: "float", np.float16: "float16"}[dtype]
+    text = f"""
+        g ({name}[2] x, bool c) => ({name}[2] y) {{
+            y = If (c) <
+                then_branch = a () => ({name}[2] p) {{ p = Mul (x, w) }},
+                else_branch = b () => ({name}[2] q) {{ q = Neg (x) }}
+            >
+        }}
+    """
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    then = next(a.g for a in proto.graph.node[0].attribute if a.name == "then_branch")
+    values = np.array([2, 3], dtype)
+    weight = numpy_helper.from_array(values, "w")
+    onnx.external_data_helper.set_external_data(weight, "w.bin", offset=0, length=values.nbytes)
+    weight.ClearField("raw_data")
+    if kind == "initializer":
+        then.initializer.append(weight)
+    else:
+        then.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=weight))
+    source = save(proto)
+    (tmp_path / "w.bin").write_bytes(values.tobytes())
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "w.bin").write_bytes((values + 1).tobytes())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    feeds = {"x": np.ones(2, np.float32), "c": np.array(True)}
+    found = Runner.of(load(source), ["y"], rule).run(feeds)
+    np.testing.assert_array_equal(found["y"], [2, 3])
 
 
 def test_nothing_is_loaded_before_the_first_run(parse: Parse) -> None:
