@@ -68,26 +68,22 @@ function drawInside(model, box, laid, x, y, into, places, chosen) {
 }
 
 function drawEdge(model, edge, x, y, into, chosen) {
-  const points = edge.points.map((p) => ({ x: p.x + x, y: p.y + y }));
   const tensors = edge.tensors.map((t) => model.tensors[t]);
   const lit = chosen && [edge.from, edge.to].includes(String(chosen.id));
   const shape = tensors.every((t) => t.dtype === "i64");
-  const path = svg("path", {
-    class: `edge${shape ? " shape" : ""}${lit ? " lit" : ""}`,
-    d: curve(points),
-    ...(edge.to.startsWith("out") ? {} : { "marker-end": "url(#arrow)" }),
-  });
-  path.appendChild(
-    svg(
-      "title",
-      {},
-      tensors
-        .slice(0, 12)
-        .map((t) => `${t.name}  ${t.dtype} ${t.shape}`)
-        .join("\n"),
-    ),
-  );
-  into.appendChild(path);
+  const title = tensors
+    .slice(0, 12)
+    .map((t) => `${t.name}  ${t.dtype} ${t.shape}`)
+    .join("\n");
+  for (const points of edge.routes) {
+    const path = svg("path", {
+      class: `edge${shape ? " shape" : ""}${lit ? " lit" : ""}`,
+      d: curve(points.map((p) => ({ x: p.x + x, y: p.y + y }))),
+      ...(edge.to.startsWith("out") ? {} : { "marker-end": "url(#arrow)" }),
+    });
+    path.appendChild(svg("title", {}, title));
+    into.appendChild(path);
+  }
 }
 
 // Where tensors enter and leave an unfolded box: a dot, and a line to its border.
