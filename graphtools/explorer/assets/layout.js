@@ -2,7 +2,7 @@
 // children as large as they came out; what did not change is not laid out again.
 "use strict";
 
-const SIZES = { op: 42, box: 46, io: 28, title: 34, flag: 20, pad: 16, port: 8, widest: 250 };
+const SIZES = { op: 42, box: 46, io: 28, title: 34, flag: 20, pad: 16, port: 8, widest: 250, label: 150 };
 function sizeOf(model, item) {
   const [first, second] = lines(model, item),
     badge = badgeOf(model, item),
@@ -91,7 +91,7 @@ function ports(graph, tensors, side) {
 
 function edgeLabel(model, tensors) {
   if (tensors.length > 1) return `${tensors.length} tensors`;
-  return model.tensors[tensors[0]].shape;
+  return clipped(visible(model.tensors[tensors[0]].shape), SMALL, SIZES.label);
 }
 
 function placed(model, box, graph, drawn, inner) {
