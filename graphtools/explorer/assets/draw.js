@@ -71,7 +71,7 @@ function drawInside(model, box, laid, x, y, into, places, chosen) {
 function drawEdge(model, edge, x, y, into, chosen) {
   const tensors = edge.tensors.map((t) => model.tensors[t]);
   const lit = chosen && [edge.from, edge.to].includes(String(chosen.id));
-  const shape = tensors.every((t) => t.dtype === "i64");
+  const shape = tensors.every(isShapeLike);
   const title = tensors
     .slice(0, 12)
     .map((t) => `${t.name}  ${t.dtype} ${t.shape}`)

@@ -108,6 +108,16 @@ class TestFirstView:
         assert labels[0] == "B\u00d7T\u00d780"
         assert any(label.startswith("B\u00d732\u00d710") for label in labels)
 
+    @pytest.mark.parametrize("name", ["eres2net_tiny", "resnet34_tiny"])
+    def test_dotted_edges_are_in_the_legend(self, name: str, show: Show) -> None:
+        page = family(show, name)
+        page.evaluate(
+            "explorer.model.items.filter(i => i.type === 'box' && i.parent)"
+            ".forEach(box => explorer.setOpen(box, true)), explorer.draw()"
+        )
+        dotted = page.locator("path.edge.shape").count() > 0
+        assert dotted == ("int64" in page.locator("#legend").inner_text())
+
     def test_a_long_shape_is_cut(self, show: Show, parse: Parse) -> None:
         """Inference calls axes by the names of tensors, which may be whole paths."""
         axis = "_".join(["sequence"] * 20)
