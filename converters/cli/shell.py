@@ -59,8 +59,14 @@ def _ipython(app: Any, found: Session) -> None:
     app.shell.user_ns.update(found.names)
     plain = app.shell.display_formatter.formatters["text/plain"]
     for kind in SHOWN:
-        plain.for_type(kind, lambda value, printer, cycle: printer.text(_screen(value)))
+        plain.for_type(kind, _print)
     app.start()
+
+
+def _print(value: object, printer: Any, cycle: bool) -> None:
+    """A screenful of what was asked for; in a list or another object one line of each."""
+    alone = len(printer.stack) == 1
+    printer.text(_screen(value) if alone else repr(value))
 
 
 def _screen(value: object) -> str:

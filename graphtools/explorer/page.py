@@ -26,8 +26,8 @@ __all__ = ["inline", "page"]
 
 _STYLES = ("page.css", "graph.css", "panel.css")
 _SCRIPTS = (
-    *("model.js", "text.js", "layout.js", "draw.js", "weights.js", "panel.js", "details.js"),
-    *("search.js", "view.js", "keys.js", "frame.js", "main.js"),
+    *("model.js", "text.js", "layout.js", "routes.js", "draw.js", "weights.js", "panel.js"),
+    *("details.js", "search.js", "view.js", "keys.js", "frame.js", "main.js"),
 )
 
 

@@ -207,11 +207,11 @@ function tensorList(model, tensors, go) {
       h("div", { class: "soft" }, `${tensor.dtype} ${tensor.shape || "shape unknown"}`),
       h(
         "div",
-        {},
+        { class: "ends" },
         ends
           .slice(0, 6)
           .flatMap((i, at) => [
-            at ? ", " : "",
+            at ? " " : "",
             link(
               model.items[i],
               `${i === tensor.producer ? "from " : "to "}${titled(model.items[i])}`,

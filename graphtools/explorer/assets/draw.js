@@ -21,7 +21,7 @@ function badgeOf(model, item) {
   if (item.wrong) return { text: `✗ ${item.wrong} of ${item.compared}`, tone: "bad" };
   if (item.missing)
     return { text: `? ${item.missing} of ${item.compared} missing`, tone: "unknown" };
-  return { text: `✓ ${item.compared}`, tone: "good" };
+  return { text: `✓ ${item.compared} of ${item.compared}`, tone: "good" };
 }
 
 function markOf(error) {
@@ -54,7 +54,8 @@ function drawInside(model, box, laid, x, y, into, places, chosen) {
     into.appendChild(drawItem(model, child, absolute, inner, chosen));
     if (inner) drawInside(model, child, inner, absolute.x, absolute.y, into, places, chosen);
   }
-  const labels = into.appendChild(svg("g", { "aria-hidden": "true" }));
+  const level = box.parent ? levelOf(box) : "outermost";
+  const labels = into.appendChild(svg("g", { class: level, "aria-hidden": "true" }));
   for (const edge of laid.edges) {
     if (!edge.label) continue;
     labels.appendChild(
@@ -68,26 +69,27 @@ function drawInside(model, box, laid, x, y, into, places, chosen) {
 }
 
 function drawEdge(model, edge, x, y, into, chosen) {
-  const points = edge.points.map((p) => ({ x: p.x + x, y: p.y + y }));
   const tensors = edge.tensors.map((t) => model.tensors[t]);
   const lit = chosen && [edge.from, edge.to].includes(String(chosen.id));
-  const shape = tensors.every((t) => t.dtype === "i64");
-  const path = svg("path", {
-    class: `edge${shape ? " shape" : ""}${lit ? " lit" : ""}`,
-    d: curve(points),
-    ...(edge.to.startsWith("out") ? {} : { "marker-end": "url(#arrow)" }),
-  });
-  path.appendChild(
-    svg(
-      "title",
-      {},
-      tensors
-        .slice(0, 12)
-        .map((t) => `${t.name}  ${t.dtype} ${t.shape}`)
-        .join("\n"),
-    ),
-  );
-  into.appendChild(path);
+  const shape = tensors.every(isShapeLike);
+  const title = tensors
+    .slice(0, 12)
+    .map((t) => `${t.name}  ${t.dtype} ${t.shape}`)
+    .join("\n");
+  for (const points of edge.routes) {
+    const path = svg("path", {
+      class: `edge${shape ? " shape" : ""}${lit ? " lit" : ""}`,
+      d: curve(points.map((p) => ({ x: p.x + x, y: p.y + y }))),
+      ...(edge.to.startsWith("out") ? {} : { "marker-end": "url(#arrow)" }),
+    });
+    path.appendChild(svg("title", {}, title));
+    into.appendChild(path);
+  }
+}
+
+// Unfolded boxes inside one another have two colours by turns.
+function levelOf(box) {
+  return box.depth % 2 ? "odd" : "even";
 }
 
 // Where tensors enter and leave an unfolded box: a dot, and a line to its border.
@@ -107,7 +109,7 @@ function drawItem(model, item, { x, y, w, h }, inner, chosen) {
   const badge = badgeOf(model, item),
     open = Boolean(inner);
   const classes = ["item", item.type === "box" || item.type === "op" ? item.type : "io"];
-  if (open) classes.push("open", item.depth % 2 ? "odd" : "even");
+  if (open) classes.push("open", levelOf(item));
   else if (item.verdict) classes.push(item.verdict);
   if (item === chosen) classes.push("chosen");
   const group = svg("g", {

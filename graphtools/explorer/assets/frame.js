@@ -14,6 +14,8 @@ function fillPage(model) {
   const legend = [...Object.entries(KINDS), ["other", ["other"]]]
     .filter(([kind]) => used.has(kind))
     .map(([kind, [name]]) => h("span", {}, h("i", { class: kind }), name));
+  if (model.tensors.some((t) => isShapeLike(t) && t.producer >= 0 && t.readers.length))
+    legend.push(h("span", {}, h("i", { class: "dotted" }), "int64, mostly shapes"));
   if (Object.keys(data.errors).length) {
     const scale = {
       right: "✓ right",

@@ -2,7 +2,7 @@
 // children as large as they came out; what did not change is not laid out again.
 "use strict";
 
-const SIZES = { op: 42, box: 46, io: 28, title: 34, flag: 20, pad: 16, port: 8, widest: 250 };
+const SIZES = { op: 42, box: 46, io: 28, title: 34, flag: 20, pad: 16, port: 8, widest: 250, label: 150 };
 function sizeOf(model, item) {
   const [first, second] = lines(model, item),
     badge = badgeOf(model, item),
@@ -23,7 +23,7 @@ function sizeOf(model, item) {
 }
 
 // The layout of a box that is unfolded: its size, `at` (places of children and ports, by id), the
-// edges with their points, and `inner` (the layouts of unfolded children).
+// edges with their routes, and `inner` (the layouts of unfolded children).
 function layoutBox(model, box, open, cache) {
   const known = cache.get(box.id);
   if (known) return known;
@@ -91,7 +91,7 @@ function ports(graph, tensors, side) {
 
 function edgeLabel(model, tensors) {
   if (tensors.length > 1) return `${tensors.length} tensors`;
-  return model.tensors[tensors[0]].shape;
+  return clipped(visible(model.tensors[tensors[0]].shape), SMALL, SIZES.label);
 }
 
 function placed(model, box, graph, drawn, inner) {
@@ -147,41 +147,7 @@ function placed(model, box, graph, drawn, inner) {
     edges: drawn,
     inner,
   };
-  for (const edge of drawn) join(laid, edge);
+  const rows = rowsOf(at);
+  for (const edge of drawn) edge.routes = routes(laid, rows, edge);
   return laid;
-}
-
-// Edges begin and end where the tensor leaves and enters an unfolded box.
-function join(laid, edge) {
-  const from = laid.inner.get(Number(edge.from)),
-    to = laid.inner.get(Number(edge.to));
-  const [tensor] = edge.tensors,
-    last = edge.points.length - 1;
-  if (from) {
-    const port = from.at.get(`out ${tensor}`) || from.at.get("out all");
-    const place = laid.at.get(edge.from);
-    if (port) edge.points[0] = { x: place.x + port.x + port.w / 2, y: place.y + place.h };
-  }
-  if (to) {
-    const port = to.at.get(`in ${tensor}`) || to.at.get("in all");
-    const place = laid.at.get(edge.to);
-    if (port) edge.points[last] = { x: place.x + port.x + port.w / 2, y: place.y };
-  }
-}
-
-// A smooth line through dagre's points.
-function curve(points) {
-  let d = `M${f(points[0])}`;
-  for (let i = 1; i < points.length - 1; i++) {
-    const next = points[i + 1],
-      end =
-        i === points.length - 2
-          ? next
-          : { x: (points[i].x + next.x) / 2, y: (points[i].y + next.y) / 2 };
-    d += `Q${f(points[i])} ${f(end)}`;
-  }
-  return points.length > 2 ? d : `${d}L${f(points[1])}`;
-  function f(p) {
-    return `${p.x.toFixed(1)} ${p.y.toFixed(1)}`;
-  }
 }

@@ -163,6 +163,10 @@ function isFloat(tensor) {
   return /^(b?f)\d/.test(tensor.dtype);
 }
 
+function isShapeLike(tensor) {
+  return tensor.dtype === "i64";
+}
+
 // Every read of a tensor as an edge in the box that holds both ends, a port in the boxes between.
 function connect(model) {
   for (const item of model.items) {

@@ -138,7 +138,10 @@ function comparison(model, go) {
       h(
         "tr",
         {},
-        ["tensor", "max|d|", "bound", ""].map((t) => h("th", {}, t)),
+        h("th", {}, "tensor"),
+        h("th", { class: "num" }, "max|d|"),
+        h("th", { class: "num" }, "bound"),
+        h("th", {}),
       ),
       names.map((name) => {
         const error = errors[name];

@@ -32,14 +32,14 @@ function haystacks(model) {
 }
 
 function shapes(shape) {
-  const plain = shape.replaceAll("×", "x");
-  return `${shape} ${plain} ${plain.replaceAll("x", ", ")} ${plain.replaceAll("x", ",")}`;
+  return ["×", "x", ", ", ","].map((between) => shape.replaceAll("×", between)).join(" ");
 }
 
 function searched(model, query) {
   model.haystacks ??= haystacks(model);
-  const words = query.toLowerCase().match(/\[[^\]]*\]|\S+/g) || [];
-  const wanted = words.map((word) => (/^\[[\w?,\s]*\]$/.test(word) ? word.slice(1, -1) : word));
+  // A shape in brackets is one word, also while the second bracket is not typed yet.
+  const words = query.toLowerCase().match(/\[[^\]]*\]?|\S+/g) || [];
+  const wanted = words.map((word) => word.replace(/^\[([^\]]*)\]?$/, "$1").trim()).filter(Boolean);
   if (!wanted.length) return [];
   const found = model.haystacks.filter(([, text]) => wanted.every((word) => text.includes(word)));
   // Whole names first, then boxes, then the order of the network.

@@ -49,7 +49,8 @@ function linesOf(model, item) {
   if (item.type === "box") return [item.name, summary(item)];
   if (item.type === "op") return [item.op, caption(item)];
   const tensor = model.tensors[item.tensor];
-  return [`${item.name}   ${tensor.dtype} ${tensor.shape}`, ""];
+  const shape = clipped(visible(tensor.shape), BOLD, SIZES.label);
+  return [`${item.name}\u2002${tensor.dtype} ${shape}`, ""];
 }
 
 // What an operation is called within its box: without what the box says already.

@@ -22,6 +22,7 @@ LINES = """\
 g
 net
 net.blocks[7].conv2.weight
+g.find(op="Gemm")
 g["/model/conv1/Conv"]
 m["voicedetect.arch"]
 g["no such node"]
@@ -63,6 +64,7 @@ def test_what_a_person_types_is_answered(
     assert "layer2.0     conv1, conv2, shortcut" in said
     assert "[16, 16, 3, 3], unread" in said
     assert "attribute kernel_shape  (3, 3)" in said
+    assert "[<node 108 Gemm '/model/seg_1/Gemm' -> " in said  # in a list one line each
     assert "wespeaker_resnet34" in said
     assert "the graph has no node or tensor 'no such node'" in said
     assert "During handling of the above exception" not in said

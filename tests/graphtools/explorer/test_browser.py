@@ -108,6 +108,44 @@ class TestFirstView:
         assert labels[0] == "B\u00d7T\u00d780"
         assert any(label.startswith("B\u00d732\u00d710") for label in labels)
 
+    @pytest.mark.parametrize("name", ["eres2net_tiny", "resnet34_tiny"])
+    def test_dotted_edges_are_in_the_legend(self, name: str, show: Show) -> None:
+        page = family(show, name)
+        page.evaluate(
+            "explorer.model.items.filter(i => i.type === 'box' && i.parent)"
+            ".forEach(box => explorer.setOpen(box, true)), explorer.draw()"
+        )
+        dotted = page.locator("path.edge.shape").count() > 0
+        assert dotted == ("int64" in page.locator("#legend").inner_text())
+
+    def test_a_long_shape_is_cut(self, show: Show, parse: Parse) -> None:
+        """Inference calls axes by the names of tensors, which may be whole paths."""
+        axis = "_".join(["sequence"] * 20)
+        page = show(parse(f"g (float[{axis}, 9] x) => (float[{axis}, 9] y) {{ y = Relu(x) }}"))
+        widths = "texts => texts.map(text => text.getBBox().width)"
+        assert max(page.eval_on_selector_all("svg text", widths)) < 250
+        assert f"f32 [{axis}, 9]" in page.locator("#panel").inner_text()
+        ends = page.locator(".item.io .name").all_text_contents()
+        assert [end.split("\u2026")[0] for end in ends] == [
+            "x\u2002f32 sequen",
+            "y\u2002f32 sequen",
+        ]
+
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_a_shape_stands_out_from_the_box_that_it_is_in(self, theme: str, show: Show) -> None:
+        net = recovered("resnet34_tiny")
+        page = show(net.graph, net, None, "#node=layer2.0.conv1", color_scheme=theme)
+        page.evaluate("explorer.go(explorer.model.names.get('onnx::Conv_388'))")
+        halos = page.eval_on_selector_all(
+            "svg text.label",
+            "labels => labels.map(label => { const holder = label.parentNode.className.baseVal;"
+            " const box = document.querySelector(`.item.open.${holder} > rect.body`);"
+            " return [getComputedStyle(label).stroke, box ? getComputedStyle(box).fill"
+            " : getComputedStyle(document.body).backgroundColor]; })",
+        )
+        assert len({halo for halo, _ in halos}) == 3
+        assert all(halo == behind for halo, behind in halos)
+
     @pytest.mark.parametrize("name", ["resnet34_tiny", "eres2net_tiny"])
     def test_nothing_overlaps_when_all_is_unfolded(self, name: str, show: Show) -> None:
         boxes = list(range(1, len(list(hierarchy(recovered(name).graph, recovered(name)).boxes()))))
@@ -142,6 +180,7 @@ class TestUnfolding:
         page = family(show, "resnet34_tiny")
         folded = names(page)
         box(page, "layer2").click()
+        assert page.eval_on_selector("#graph", "g => getComputedStyle(g).outlineStyle") == "none"
         assert set(names(page)) - set(folded) == {f"layer2.{i}" for i in range(4)}
         assert title(page) == "layer2"
         box(page, "layer2.0").click()
@@ -322,6 +361,8 @@ class TestSearch:
         assert self.found(page, "reducemean") == ["ReduceMean pool"] * 3
         assert self.found(page, "conv 8x4x3x3") == ["Conv conv1"]
         assert self.found(page, "conv [8, 4, 3, 3]") == self.found(page, "conv 8x4x3x3")
+        assert self.found(page, "conv [8, 4, 3, 3") == self.found(page, "conv 8x4x3x3")
+        assert self.found(page, "[b, 80, t]") == ["Transpose model"]
         assert self.found(page, "nowhere to be found") == ["nothing has that"]
 
     def test_by_key(self, show: Show) -> None:
@@ -430,6 +471,7 @@ class TestComparison:
             mark = item.locator(".badge").first.text_content()
             assert mark[0] == ("\u2717" if classes & {"wrong", "far"} else "\u2713"), mark
         assert "\u2717 5 of 6" in box(page, "layer3").text_content()
+        assert "\u2713 3 of 3" in box(page, "layer1").text_content()
 
     def test_what_is_missing_is_told_from_what_is_wrong(self, show: Show) -> None:
         missing = Error(None, None, None, "ours has no such tensor", missing=True)
