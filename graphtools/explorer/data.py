@@ -243,4 +243,11 @@ def _about(graph: Graph) -> list[list[str]]:
 def _counted(graph: Graph) -> str:
     own = sum(node.inside is None for node in graph.model.nodes)
     held = node_count(graph) - own
-    return f"{own}, and {held} in the graphs of control flow" if held else str(own)
+    constants = sum(node.op == "Constant" for node in graph.model.nodes)
+    return "".join(
+        (
+            str(own),
+            f", and {held} in the graphs of control flow" if held else "",
+            f"; {constants} of them Constants, which are not drawn" if constants else "",
+        )
+    )

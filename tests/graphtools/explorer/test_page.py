@@ -123,6 +123,16 @@ class TestData:
                 compared += 1
         assert compared > 300
 
+    def test_counts_nodes_as_the_file_has_them(self, parse: Parse) -> None:
+        text = """
+            g (float[2] x) => (float[2] y) {
+                two = Constant <value_float = 2.0> ()
+                y = Mul(x, two)
+            }
+        """
+        about = unpacked(text_of(parse(text)))["about"]
+        assert ["nodes", "2; 1 of them Constants, which are not drawn"] in about
+
     def test_small_constants_are_shown_as_they_are(self, parse: Parse) -> None:
         graph = parse("""
             g (float[N, 4] x) => (float[N, 4] y) <float two = {2.5}, int64[2] shape = {-1, 4}>
