@@ -26,7 +26,7 @@ from graphtools.model import Attribute, Model, Node, Subgraph, Value
 from graphtools.sniff import require_model_bytes
 from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
 
-__all__ = ["declaration", "load", "tensor_of", "value_of"]
+__all__ = ["declaration", "inputs_of", "load", "tensor_of", "value_of"]
 
 _DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
@@ -78,7 +78,7 @@ def load(path: Path | str) -> Model:
             todo="check that this is the exported model",
         )
     model = _plain(path, proto)
-    require_consistent(model, _input_counts)
+    require_consistent(model, _operands)
     return model
 
 
@@ -133,8 +133,14 @@ def _contents(path: Path, graph: onnx.GraphProto) -> tuple[list[Node], dict[str,
 
 def _subgraph(path: Path, graph: onnx.GraphProto) -> Subgraph:
     nodes, constants = _contents(path, graph)
-    inputs = tuple(value.name for value in graph.input if value.name not in constants)
-    return Subgraph(inputs, tuple(nodes), constants, tuple(value.name for value in graph.output))
+    outputs = tuple(value.name for value in graph.output)
+    return Subgraph(inputs_of(graph), tuple(nodes), constants, outputs)
+
+
+def inputs_of(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Names of what a subgraph is given: its inputs that are no initializers of it."""
+    held = {tensor.name for tensor in graph.initializer}
+    return tuple(value.name for value in graph.input if value.name not in held)
 
 
 def _scope(node: onnx.NodeProto) -> tuple[str, ...]:
@@ -148,21 +154,22 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @cache
-def _input_counts(op: str, opset: int) -> tuple[int, int]:
-    """The fewest and most inputs of a standard op; any number for ops that onnx does not know."""
+def _operands(op: str, opset: int) -> tuple[tuple[int, ...], int]:
+    """The places of the inputs that a standard op needs, and how many it takes at most; none and
+    any number for ops that onnx does not know."""
     for version in (min(opset, onnx.defs.onnx_opset_version()), onnx.defs.onnx_opset_version()):
         try:
             schema = onnx.defs.get_schema(op, version, "")
         except onnx.defs.SchemaError:
             continue
-        # Loop may do without its first two inputs, though it has to list both.
-        needed = [
+        # Before opset 11 a Loop needs a third input, though it may do without the two before it.
+        needed = (
             place
             for place, input in enumerate(schema.inputs)
             if input.option == _SINGLE or (input.option == _VARIADIC and input.min_arity > 0)
-        ]
-        return max(needed, default=-1) + 1, int(schema.max_input)
-    return 0, 2**31
+        )
+        return tuple(needed), int(schema.max_input)
+    return (), 2**31
 
 
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
