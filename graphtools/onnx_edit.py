@@ -5,7 +5,7 @@ One of the four modules that import ``onnx``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from onnx import (
 
 from graphtools.graph import Graph, upstream
 from graphtools.model import Model
+from graphtools.onnx_file import tensor_of
+from graphtools.spans import read_at
 from graphtools.tensors import LazyTensor
 
 __all__ = [
@@ -40,6 +42,9 @@ __all__ = [
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 # Attributes that name the element type of what a node gives.
 _TYPE_ATTRIBUTES = ("to", "dtype")
+
+# Bytes that a message may take in beside the rest: protobuf ends at 2 GB.
+_MOST_HELD = 2**30
 
 # What the last, partial window of a ceil-mode average pooling is divided by: the kernel's
 # length, or the number of elements that are there. onnxruntime's answer has changed between
@@ -69,7 +74,8 @@ def tapped(
     more = ModelProto()
     more.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in shapes)
     more.graph.output.extend(ValueInfoProto(name=name) for name in (*outputs, *shapes.values()))
-    if rule is None and not _has_halves(model.proto.graph):
+    as_it_is = not _has_halves(model.proto.graph) and not any(_outside(model.proto.graph))
+    if rule is None and as_it_is:
         # Messages that follow one another are merged into one: nothing is copied to add outputs.
         whole: bytes = model.proto.SerializeToString() + more.SerializeToString()
         return whole
@@ -168,9 +174,36 @@ def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> byte
         if tensor.external_data and tensor.data_type in _HALVES:
             values = model.constants[tensor.name].read()
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    _hold(model, proto.graph)
     _widen(proto.graph)
     data: bytes = proto.SerializeToString()
     return data
+
+
+def _hold(model: Model, graph: onnx.GraphProto) -> None:
+    """Bring the tensors along that are in other files and that no caller can hand over: those of
+    subgraphs and attributes. What one message cannot hold stays where it is."""
+    tensors = list(_outside(graph))
+    spans = [tensor_of(model.path, tensor, tensor.name).span() for tensor in tensors]
+    if sum(span.length for span in spans if span is not None) > _MOST_HELD:
+        return
+    for tensor, span in zip(tensors, spans, strict=True):
+        if span is not None:
+            with span.path.open("rb", buffering=0) as file:
+                tensor.raw_data = read_at(file, span.offset, span.length)
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+
+
+def _outside(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Tensors in other files, but for the graph's own initializers."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.t.external_data:
+                yield attribute.t
+        for inner in _subgraphs(node):
+            yield from (tensor for tensor in inner.initializer if tensor.external_data)
+            yield from _outside(inner)
 
 
 def _has_halves(graph: onnx.GraphProto) -> bool:
