@@ -200,6 +200,37 @@ class TestShapes:
         assert found["t of else_branch of node 1"].name == "t of else_branch of node 1"
         assert shapes(opened(parse(SCAN)))["row"].shape == (2,)
 
+    def test_a_name_inside_is_not_taken_for_that_of_another_tensor(self, save: Save) -> None:
+        """onnx's inference takes a name of the graph around, and of its declarations, first."""
+        text = """
+        g (float[N, M] x, bool c) => (float[5, 7] y) <int64[2] five = {5, 7}> {
+            q = If (c) <
+                then_branch = a () => (p) { y = Transpose (x) r = Relu (y) t = Neg (r)
+                    p = ReduceSum <keepdims = 0> (t) },
+                else_branch = b () => (p) { p = ReduceSum <keepdims = 0> (x) }
+            >
+            y = Expand (q, five)
+        }
+        """
+        proto = onnx.load(save(text))
+        stale = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, [8, 9])
+        proto.graph.value_info.append(stale)
+        found = shapes(opened(build(load(save(proto)))))
+        assert found["y"].shape == (5, 7)
+        for name in ("y of then_branch of node 0", "r", "t"):
+            assert found[name].shape == ("M", "N")
+
+    def test_an_initializer_among_the_inputs_is_not_given(self, save: Save) -> None:
+        proto = onnx.load(save(SCAN))
+        body = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
+        body.initializer.append(numpy_helper.from_array(np.ones(7, np.float32), "w"))
+        listed = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [7])
+        others = [*body.input]
+        del body.input[:]
+        body.input.extend([listed, *others])
+        found = shapes(opened(build(load(save(proto)))))
+        assert (found["state"].shape, found["row"].shape) == ((2,), (2,))
+
     def test_those_around_are_measured_all_the_same(self, parse: Parse) -> None:
         """Of inside nothing can be an output, also where nothing else is to be measured."""
         branches = """
