@@ -184,6 +184,31 @@ class TestOpened:
         assert given.outputs == ("at", "go", "carried")
         assert node_count(found) == len(found.model.nodes) - 1
 
+    def test_a_scan_of_opset_8_is_given_all_but_the_lengths(self, parse: Parse) -> None:
+        text = """
+        g (float[1, 2] first, float[1, 5, 2] rows, int64[1] lengths) => (last, sums) {
+            last, sums = Scan <num_scan_inputs = 1,
+                body = b (float[2] state, float[2] row) => (float[2] sum, float[2] out) {
+                    sum = Add (state, row)
+                    out = Identity (sum)
+                }
+            > (lengths, first, rows)
+        }
+        """
+        found = opened(parse(text, opset=8))
+        assert at(found, "inputs of body of node 0").inputs == ("first", "rows")
+
+    def test_what_an_unknown_operation_gives_its_graph_is_not_guessed(self, parse: Parse) -> None:
+        text = """
+        g (float[2] x, float[2] z) => (float[2] y) {
+            y = com.microsoft.Search <
+                decoder = b (float[2] ids, float[2] mask) => (float[2] s) { s = Add (ids, mask) }
+            > (x, z)
+        }
+        """
+        given = at(opened(parse(text)), "inputs of decoder of node 0")
+        assert (given.inputs, given.outputs) == ((), ("ids", "mask"))
+
     @pytest.mark.parametrize("text", ALL.values(), ids=ALL)
     def test_it_comes_before_the_operation(self, text: str, parse: Parse) -> None:
         found = opened(parse(text))
