@@ -327,6 +327,29 @@ class TestBoxes:
         ]
         assert path[:2] == ("If_3", "then_branch")
 
+    def test_modules_in_graphs_in_graphs_are_boxes_up_to_a_depth(self, save: Save) -> None:
+        """15 graphs inside one another, each with 39 modules inside one another."""
+        modules = ["/".join(f"m{i}" for i in range(depth)) for depth in range(40)]
+        plain = onnx.parser.parse_graph("b () => (float[2] e) { e = Neg (x) }")
+        graph = plain
+        for _ in range(15):
+            branches = {"then_branch": graph, "else_branch": plain}
+            nodes = [onnx.helper.make_node("If", ["c"], ["t0"], f"{modules[-1]}/If", **branches)]
+            nodes += [
+                onnx.helper.make_node("Relu", [f"t{at}"], [f"t{at + 1}"], f"{module}/Relu")
+                for at, module in enumerate(modules)
+            ]
+            last = onnx.helper.make_tensor_value_info("t40", onnx.TensorProto.FLOAT, [2])
+            graph = onnx.GraphProto(name="g", node=nodes, output=[last])
+        graph.input.add(name="x")
+        graph.input.add(name="c")
+        opset = [onnx.helper.make_opsetid("", 17)]
+        tree = hierarchy(
+            opened(build(load(save(onnx.helper.make_model(graph, opset_imports=opset)))))
+        )
+        assert len([*tree.nodes()]) == 15 * (1 + 40 + 1) + 1
+        assert [box.kind for box in tree.boxes()].count("flow") == 15
+
     def test_what_only_a_graph_inside_reads_is_where_that_is(self, parse: Parse) -> None:
         graph = parse("""
             g (float[2] x, bool c) => (float[2] y) {
