@@ -101,38 +101,48 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     )
 
 
-def _contents(path: Path, graph: onnx.GraphProto) -> tuple[list[Node], dict[str, LazyTensor]]:
-    """The nodes of a graph, of the model or in an attribute, and its constants by name."""
+def _contents(
+    path: Path, graph: onnx.GraphProto, place: str = ""
+) -> tuple[list[Node], dict[str, LazyTensor]]:
+    """The nodes of a graph, of the model or in an attribute, and its constants by name.
+
+    Args:
+        place: of a graph in an attribute, for messages: ``, in body of node 3``.
+    """
     constants: dict[str, LazyTensor] = {}
     for tensor in graph.initializer:
         if tensor.name in constants:
             raise NotAModelError(
                 f"two initializers are called {tensor.name!r}",
                 file=path,
-                where=_readers(graph, tensor.name),
+                where=_readers(graph, tensor.name, place),
                 todo="the export is broken: make it again",
             )
         constants[tensor.name] = tensor_of(path, tensor, tensor.name)
     nodes: list[Node] = []
     for index, node in enumerate(graph.node):
-        attributes = {a.name: _attribute(path, a) for a in node.attribute}
+        attributes = {
+            a.name: _attribute(path, a, f", in {a.name} of node {index}{place}")
+            for a in node.attribute
+        }
         op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         inputs, outputs = tuple(node.input), tuple(node.output)
         nodes.append(Node(index, op, node.name, inputs, outputs, attributes, _scope(node)))
         if op == "Constant" and len(node.output) == 1:
-            constants[node.output[0]] = _constant(nodes[-1], path)
+            constants[node.output[0]] = _constant(nodes[-1], path, place)
     if graph.sparse_initializer:
         raise UnsupportedError(
             "the model has sparse initializers",
             file=path,
+            where=place.removeprefix(", in ") or None,
             found=graph.sparse_initializer[0].values.name,
             todo="export it with dense weights",
         )
     return nodes, constants
 
 
-def _subgraph(path: Path, graph: onnx.GraphProto) -> Subgraph:
-    nodes, constants = _contents(path, graph)
+def _subgraph(path: Path, graph: onnx.GraphProto, place: str) -> Subgraph:
+    nodes, constants = _contents(path, graph, place)
     outputs = tuple(value.name for value in graph.output)
     return Subgraph(inputs_of(graph), tuple(nodes), constants, outputs)
 
@@ -207,7 +217,7 @@ def declaration(value: Value) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(value.name, kind, axes)
 
 
-def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
+def _attribute(path: Path, attribute: AttributeProto, place: str) -> Attribute:
     kind = attribute.type
     if kind == AttributeProto.INT:
         return attribute.i
@@ -224,18 +234,18 @@ def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     if kind == AttributeProto.TENSOR:
         return tensor_of(path, attribute.t, attribute.t.name)
     if kind == AttributeProto.GRAPH:
-        return _subgraph(path, attribute.g)
+        return _subgraph(path, attribute.g, place)
     return None
 
 
-def _readers(graph: onnx.GraphProto, tensor: str) -> str | None:
+def _readers(graph: onnx.GraphProto, tensor: str, place: str) -> str | None:
     """The nodes that read a tensor, for a message about a file that no `Model` can be made of."""
     found = (
         Node(index, node.op_type, node.name, (), tuple(node.output), {})
         for index, node in enumerate(graph.node)
         if tensor in node.input
     )
-    return ", ".join(map(str, found)) or None
+    return f"{', '.join(map(str, found))}{place}".removeprefix(", in ") or None
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +341,7 @@ def _external(path: Path, proto: TensorProto, dtype: DType) -> FileSpan:
     return FileSpan(file, offset, length)
 
 
-def _constant(node: Node, path: Path) -> LazyTensor:
+def _constant(node: Node, path: Path, place: str) -> LazyTensor:
     """The tensor a Constant node makes, whichever attribute holds it."""
     name = node.outputs[0]
     for key, value in node.attributes.items():
@@ -342,7 +352,9 @@ def _constant(node: Node, path: Path) -> LazyTensor:
             array = np.asarray(value, kind)
             dtype = _numpy_dtype(array)
             return LazyTensor(name, array.shape, dtype, Held(name, array))
-    raise UnsupportedError("a Constant node without a dense value", file=path, where=str(node))
+    raise UnsupportedError(
+        "a Constant node without a dense value", file=path, where=f"{node}{place}"
+    )
 
 
 @cache
