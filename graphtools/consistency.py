@@ -5,6 +5,7 @@ Our own checks, since ``onnx.checker`` refuses node orders that onnxruntime runs
 
 from __future__ import annotations
 
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from graphtools.errors import NotAModelError
@@ -14,19 +15,26 @@ from graphtools.tensors import LazyTensor
 __all__ = ["require_consistent"]
 
 
-def require_consistent(model: Model, input_counts: Callable[[str, int], tuple[int, int]]) -> None:
+# (op, opset) to the places of the inputs that the op needs, and how many it takes at most.
+_Operands = Callable[[str, int], tuple[tuple[int, ...], int]]
+
+
+def require_consistent(model: Model, operands: _Operands) -> None:
     """Every tensor has one producer, every input one, and there is an output; the vectors of a
     layer are as long as its weight says. So in the model's graph, and in those inside.
 
     Args:
         model: what was read.
-        input_counts: (op, opset) to the fewest and most inputs that the op takes.
+        operands: (op, opset) to the places of the inputs that the op needs, and how many it takes
+            at most.
 
     Raises:
         NotAModelError: one of these does not hold; the nodes are named.
     """
     given = {v.name for v in model.inputs} | {t.name for t in model.proto.graph.initializer}
-    _Check(model, input_counts).graph(model.nodes, model.constants, given, frozenset(), "")
+    check = _Check(model, operands)
+    check.inputs([value.name for value in model.inputs], "")
+    check.graph(model.nodes, model.constants, given, ChainMap(), "")
     known = {*given, *model.constants, *(n for node in model.nodes for n in node.outputs)}
     for value in model.outputs:
         if value.name not in known:
@@ -42,17 +50,28 @@ def require_consistent(model: Model, input_counts: Callable[[str, int], tuple[in
 class _Check:
     """The checks of one graph and of those in its nodes."""
 
-    def __init__(self, model: Model, input_counts: Callable[[str, int], tuple[int, int]]) -> None:
+    def __init__(self, model: Model, operands: _Operands) -> None:
         self._path = model.path
         self._opset = model.opset.get("", 1)
-        self._input_counts = input_counts
+        self._operands = operands
+
+    def inputs(self, names: Sequence[str], place: str) -> None:
+        """Check that the inputs of a graph have names of their own."""
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise NotAModelError(
+                f"two inputs of a graph are called {twice[0]!r}",
+                file=self._path,
+                where=place.removeprefix(", in ") or None,
+                todo="the export is broken: make it again",
+            )
 
     def graph(
         self,
         nodes: Sequence[Node],
         constants: Mapping[str, LazyTensor],
         given: Set[str],
-        around: Set[str],
+        around: ChainMap[str, None],
         place: str,
     ) -> None:
         """Check the nodes of a graph.
@@ -63,7 +82,7 @@ class _Check:
             place: of the graph, for messages: ``, in body of node 3``; "" for the model's.
         """
         produced = self._producers(nodes, given, place)
-        known = {"", *around, *produced, *constants, *given}
+        known = around.new_child(dict.fromkeys(("", *produced, *constants, *given)))
         for node in nodes:
             for name in node.inputs:
                 if name not in known:
@@ -77,9 +96,11 @@ class _Check:
             for attribute, inner in subgraphs(node):
                 self._subgraph(inner, known, f", in {attribute} of node {node.index}{place}")
 
-    def _subgraph(self, inner: Subgraph, around: Set[str], place: str) -> None:
+    def _subgraph(self, inner: Subgraph, around: ChainMap[str, None], place: str) -> None:
         made = {name for node in inner.nodes for name in node.outputs}
-        given = {*inner.inputs, *(name for name in inner.constants if name not in made)}
+        constants = {n for node in inner.nodes if node.op == "Constant" for n in node.outputs}
+        given = {*inner.inputs, *(name for name in inner.constants if name not in constants)}
+        self.inputs(inner.inputs, place)
         self.graph(inner.nodes, inner.constants, given, around, place)
         for name in inner.outputs:
             if name not in made and name not in given and name not in around:
@@ -116,14 +137,14 @@ class _Check:
 
     def _require_operands(self, node: Node, place: str) -> None:
         """A standard op has the inputs that it cannot do without, and an output."""
-        least, most = self._input_counts(node.op, self._opset)
-        have = len(node.inputs) if all(node.inputs[:least]) else 0
-        if not least <= have <= most or not any(node.outputs):
+        needed, most = self._operands(node.op, self._opset)
+        have = {place for place, name in enumerate(node.inputs) if name}
+        if not have.issuperset(needed) or len(node.inputs) > most or not any(node.outputs):
             raise NotAModelError(
                 f"a node has not the inputs and outputs of its kind: {node.op}",
                 file=self._path,
                 where=f"{node}{place}",
-                expected=f"{least} to {most} inputs and an output",
+                expected=f"{max(needed, default=-1) + 1} to {most} inputs and an output",
                 found=f"inputs {list(node.inputs)}, outputs {list(node.outputs)}",
                 todo="the export is broken: make it again",
             )

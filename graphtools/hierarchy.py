@@ -19,7 +19,8 @@ _FEW, _MOST = 5, 0.7
 # Names with one of these are an exporter's own: "/layer1/Constant_output_0", "onnx::Conv_12".
 _NO_PATH = frozenset("/:")
 
-# Modules inside one another that are told apart; a file may hold any name.
+# Boxes inside one another that names of modules make, through all graphs inside graphs; a file may
+# hold any name.
 _DEEPEST = 40
 
 # Scopes are believed where at least this share of the nodes has one.
@@ -97,22 +98,25 @@ def _limit(unit: Unit, beside: Sequence[Unit], nodes: int) -> int:
 
 
 def _with_subgraphs(
-    graph: Graph, unit: Unit, held: Mapping[tuple[int, str], Sequence[int]]
+    graph: Graph, unit: Unit, held: Mapping[tuple[int, str], Sequence[int]], depth: int = 0
 ) -> Unit:
     """The unit with a box around every operation that holds graphs: they, and then itself.
 
     Args:
         held: nodes by the operation and the attribute that they came out of.
+        depth: boxes around the unit.
     """
     if isinstance(unit, Box):
-        children = tuple(_with_subgraphs(graph, child, held) for child in unit.children)
+        inside = depth + 1
+        children = tuple(_with_subgraphs(graph, child, held, inside) for child in unit.children)
         return Box(unit.name, unit.kind, children, unit.stage)
     node = graph.model.nodes[unit]
     boxes = []
     for attribute, _ in subgraphs(node):
         if (unit, attribute) in held:
-            own = _scoped(graph, held[unit, attribute])
-            children = tuple(_with_subgraphs(graph, child, held) for child in own)
+            inside = depth + 2
+            own = _scoped(graph, held[unit, attribute], max(0, _DEEPEST - inside))
+            children = tuple(_with_subgraphs(graph, child, held, inside) for child in own)
             while len(children) == 1 and isinstance(children[0], Box):
                 children = children[0].children  # a box around everything says nothing
             boxes.append(Box(attribute, "subgraph", children))
@@ -213,9 +217,10 @@ def _islands_boxed(net: Recovered, nodes: Sequence[int]) -> list[Unit]:
 # --- scopes of an exporter ---------------------------------------------------------------------
 
 
-def _scoped(graph: Graph, order: Sequence[int]) -> list[Unit]:
-    """The nodes of one graph in boxes for its scopes; as they are where too few have one."""
-    scopes = _scopes(graph, order)
+def _scoped(graph: Graph, order: Sequence[int], deepest: int = _DEEPEST) -> list[Unit]:
+    """The nodes of one graph in boxes for its scopes, no more than ``deepest`` inside one another;
+    as they are where too few have one."""
+    scopes = {index: path[:deepest] for index, path in _scopes(graph, order).items()}
     named = sum(map(bool, scopes.values()))
     if len(set(scopes.values())) < 2 or named < _SCOPED * len(order):
         return list(order)

@@ -20,9 +20,11 @@ from onnx import (
     numpy_helper,
 )
 
+from graphtools.errors import UnsupportedError
 from graphtools.graph import Graph, upstream
 from graphtools.model import Model
 from graphtools.onnx_file import tensor_of
+from graphtools.spans import read_at
 from graphtools.tensors import LazyTensor
 
 __all__ = [
@@ -41,6 +43,9 @@ __all__ = [
 # Element types that are widened before anything is run: onnxruntime computes them otherwise, and
 # refuses the files that the usual converter makes.
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# Bytes that a message may take in beside the rest, half precision widened: protobuf's 2 GB, less
+# room for that.
+_MOST_HELD = 2**31 - 2**27
 # Attributes that name the element type of what a node gives.
 _TYPE_ATTRIBUTES = ("to", "dtype")
 
@@ -194,12 +199,30 @@ def _runnable(model: Model, proto: ModelProto, rule: SegmentRule | None) -> byte
     if rule is not None:
         _pin_pools(proto.graph, rule)
     halves = (t for t in proto.graph.initializer if t.data_type in _HALVES)
-    for tensor in filter(is_outside, (*halves, *tensors_inside(proto))):
-        values = tensor_of(model.path, tensor, tensor.name).read()
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    _hold(model, [*filter(is_outside, (*halves, *tensors_inside(proto)))])
     _widen(proto.graph)
     data: bytes = proto.SerializeToString()
     return data
+
+
+def _hold(model: Model, tensors: Sequence[TensorProto]) -> None:
+    """Put the bytes of tensors that are in other files into the model that is run."""
+    spans = [tensor_of(model.path, tensor, tensor.name).span() for tensor in tensors]
+    widened = (2 if tensor.data_type in _HALVES else 1 for tensor in tensors)
+    if sum(k * s.length for k, s in zip(widened, spans, strict=True) if s) > _MOST_HELD:
+        raise UnsupportedError(
+            "the model has too large weights in other files to be run from memory",
+            file=model.path,
+            where=tensors[0].name,
+            expected=f"at most {_MOST_HELD} bytes inside subgraphs or, widened, of half precision",
+            todo="export it with float32 weights outside of If, Loop and Scan",
+        )
+    for tensor, span in zip(tensors, spans, strict=True):
+        if span is not None:
+            with span.path.open("rb", buffering=0) as file:
+                tensor.raw_data = read_at(file, span.offset, span.length)
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
 
 
 def _has_halves(graph: GraphProto) -> bool:

@@ -26,7 +26,7 @@ from graphtools.model import Attribute, Model, Node, Subgraph, Value
 from graphtools.sniff import require_model_bytes
 from graphtools.tensors import Array, DType, FileSpan, Held, LazyTensor, Load, bf16_to_f32
 
-__all__ = ["declaration", "load", "tensor_of", "value_of"]
+__all__ = ["declaration", "inputs_of", "load", "tensor_of", "value_of"]
 
 _DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
@@ -78,7 +78,7 @@ def load(path: Path | str) -> Model:
             todo="check that this is the exported model",
         )
     model = _plain(path, proto)
-    require_consistent(model, _input_counts)
+    require_consistent(model, _operands)
     return model
 
 
@@ -101,40 +101,56 @@ def _plain(path: Path, proto: onnx.ModelProto) -> Model:
     )
 
 
-def _contents(path: Path, graph: onnx.GraphProto) -> tuple[list[Node], dict[str, LazyTensor]]:
-    """The nodes of a graph, of the model or in an attribute, and its constants by name."""
+def _contents(
+    path: Path, graph: onnx.GraphProto, place: str = ""
+) -> tuple[list[Node], dict[str, LazyTensor]]:
+    """The nodes of a graph, of the model or in an attribute, and its constants by name.
+
+    Args:
+        place: of a graph in an attribute, for messages: ``, in body of node 3``.
+    """
     constants: dict[str, LazyTensor] = {}
     for tensor in graph.initializer:
         if tensor.name in constants:
             raise NotAModelError(
                 f"two initializers are called {tensor.name!r}",
                 file=path,
-                where=_readers(graph, tensor.name),
+                where=_readers(graph, tensor.name, place),
                 todo="the export is broken: make it again",
             )
         constants[tensor.name] = tensor_of(path, tensor, tensor.name)
     nodes: list[Node] = []
     for index, node in enumerate(graph.node):
-        attributes = {a.name: _attribute(path, a) for a in node.attribute}
+        attributes = {
+            a.name: _attribute(path, a, f", in {a.name} of node {index}{place}")
+            for a in node.attribute
+        }
         op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
         inputs, outputs = tuple(node.input), tuple(node.output)
         nodes.append(Node(index, op, node.name, inputs, outputs, attributes, _scope(node)))
         if op == "Constant" and len(node.output) == 1:
-            constants[node.output[0]] = _constant(nodes[-1], path)
+            constants[node.output[0]] = _constant(nodes[-1], path, place)
     if graph.sparse_initializer:
         raise UnsupportedError(
             "the model has sparse initializers",
             file=path,
+            where=place.removeprefix(", in ") or None,
             found=graph.sparse_initializer[0].values.name,
             todo="export it with dense weights",
         )
     return nodes, constants
 
 
-def _subgraph(path: Path, graph: onnx.GraphProto) -> Subgraph:
-    nodes, constants = _contents(path, graph)
-    inputs = tuple(value.name for value in graph.input if value.name not in constants)
-    return Subgraph(inputs, tuple(nodes), constants, tuple(value.name for value in graph.output))
+def _subgraph(path: Path, graph: onnx.GraphProto, place: str) -> Subgraph:
+    nodes, constants = _contents(path, graph, place)
+    outputs = tuple(value.name for value in graph.output)
+    return Subgraph(inputs_of(graph), tuple(nodes), constants, outputs)
+
+
+def inputs_of(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Names of what a subgraph is given: its inputs that are no initializers of it."""
+    held = {tensor.name for tensor in graph.initializer}
+    return tuple(value.name for value in graph.input if value.name not in held)
 
 
 def _scope(node: onnx.NodeProto) -> tuple[str, ...]:
@@ -148,21 +164,22 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @cache
-def _input_counts(op: str, opset: int) -> tuple[int, int]:
-    """The fewest and most inputs of a standard op; any number for ops that onnx does not know."""
+def _operands(op: str, opset: int) -> tuple[tuple[int, ...], int]:
+    """The places of the inputs that a standard op needs, and how many it takes at most; none and
+    any number for ops that onnx does not know."""
     for version in (min(opset, onnx.defs.onnx_opset_version()), onnx.defs.onnx_opset_version()):
         try:
             schema = onnx.defs.get_schema(op, version, "")
         except onnx.defs.SchemaError:
             continue
-        # Loop may do without its first two inputs, though it has to list both.
-        needed = [
+        # Before opset 11 a Loop needs a third input, though it may do without the two before it.
+        needed = (
             place
             for place, input in enumerate(schema.inputs)
             if input.option == _SINGLE or (input.option == _VARIADIC and input.min_arity > 0)
-        ]
-        return max(needed, default=-1) + 1, int(schema.max_input)
-    return 0, 2**31
+        )
+        return tuple(needed), int(schema.max_input)
+    return (), 2**31
 
 
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
@@ -200,7 +217,7 @@ def declaration(value: Value) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(value.name, kind, axes)
 
 
-def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
+def _attribute(path: Path, attribute: AttributeProto, place: str) -> Attribute:
     kind = attribute.type
     if kind == AttributeProto.INT:
         return attribute.i
@@ -217,18 +234,18 @@ def _attribute(path: Path, attribute: AttributeProto) -> Attribute:
     if kind == AttributeProto.TENSOR:
         return tensor_of(path, attribute.t, attribute.t.name)
     if kind == AttributeProto.GRAPH:
-        return _subgraph(path, attribute.g)
+        return _subgraph(path, attribute.g, place)
     return None
 
 
-def _readers(graph: onnx.GraphProto, tensor: str) -> str | None:
+def _readers(graph: onnx.GraphProto, tensor: str, place: str) -> str | None:
     """The nodes that read a tensor, for a message about a file that no `Model` can be made of."""
     found = (
         Node(index, node.op_type, node.name, (), tuple(node.output), {})
         for index, node in enumerate(graph.node)
         if tensor in node.input
     )
-    return ", ".join(map(str, found)) or None
+    return f"{', '.join(map(str, found))}{place}".removeprefix(", in ") or None
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +341,7 @@ def _external(path: Path, proto: TensorProto, dtype: DType) -> FileSpan:
     return FileSpan(file, offset, length)
 
 
-def _constant(node: Node, path: Path) -> LazyTensor:
+def _constant(node: Node, path: Path, place: str) -> LazyTensor:
     """The tensor a Constant node makes, whichever attribute holds it."""
     name = node.outputs[0]
     for key, value in node.attributes.items():
@@ -335,7 +352,9 @@ def _constant(node: Node, path: Path) -> LazyTensor:
             array = np.asarray(value, kind)
             dtype = _numpy_dtype(array)
             return LazyTensor(name, array.shape, dtype, Held(name, array))
-    raise UnsupportedError("a Constant node without a dense value", file=path, where=str(node))
+    raise UnsupportedError(
+        "a Constant node without a dense value", file=path, where=f"{node}{place}"
+    )
 
 
 @cache

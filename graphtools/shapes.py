@@ -13,6 +13,7 @@ from graphtools.model import Value
 from graphtools.onnx_edit import own_tensors
 from graphtools.onnx_shapes import inferred_shapes
 from graphtools.runtime import Runner
+from graphtools.subgraphs import opened
 from graphtools.tensors import Array, DType
 
 __all__ = ["shapes"]
@@ -46,6 +47,8 @@ def shapes(graph: Graph, *, measure: bool = True) -> dict[str, Value]:
         measure: run the model where inference does not know; what onnxruntime refuses, and a
             model of more than 500 MB of weights, stays unknown.
     """
+    names = graph.consumers
+    graph = opened(graph)  # what an operation gives, its graphs decide
     model = graph.model
     measure = measure and sum(4 * t.size for t in model.constants.values()) <= _MEASURED_BYTES
     found = inferred_shapes(model) | {v.name: v for v in (*model.inputs, *model.outputs)}
@@ -63,7 +66,7 @@ def shapes(graph: Graph, *, measure: bool = True) -> dict[str, Value]:
         for name, shape in _measured(graph, sorted(unknown)).items():
             known = found.get(name, Value(name, DType.OTHER, None))
             found[name] = replace(known, shape=shape)
-    return found
+    return {name: value for name, value in found.items() if name in names}
 
 
 def _is_open(shape: tuple[int | str, ...] | None) -> bool:
@@ -81,7 +84,7 @@ def _shaped_by_values(graph: Graph) -> set[str]:
         node = graph.model.nodes[index]
         lengths = node.inputs[_LENGTHS[node.op] :] if node.op in _LENGTHS else ()
         by_values = node.op in _BY_VALUES or not valued.isdisjoint(lengths)
-        if by_values or not shaped.isdisjoint(node.inputs):
+        if by_values or not shaped.isdisjoint(node.reads()):
             shaped.update(node.outputs)
         if node.op in SHAPE_ONLY:
             if not shaped.isdisjoint(node.inputs):

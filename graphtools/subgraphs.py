@@ -18,6 +18,10 @@ __all__ = ["INPUTS", "node_count", "opened"]
 # The operator of the nodes that stand for what a subgraph is given. None is in the file.
 INPUTS = "Inputs"
 
+# Operations whose operands are, one by one, what their graph is given. Of others
+# (com.microsoft.BeamSearch) it is not known where that comes from.
+_PASS_OPERANDS = frozenset(("Loop", "Scan", "SequenceMap"))
+
 
 def opened(graph: Graph) -> Graph:
     """The graph with all nodes of all subgraphs among its own; the same one where there are none.
@@ -25,8 +29,9 @@ def opened(graph: Graph) -> Graph:
     Nodes of the model keep their indices, those of subgraphs come after them and say in
     `Node.inside` where they are from. What is left in the attribute is a graph without nodes,
     whose outputs, the results of those that were in it, it reads from around it. A subgraph that
-    is given inputs (the body of a Loop) begins with a node `INPUTS`: it reads what the operation
-    reads, and gives the subgraph's inputs.
+    is given inputs (the body of a Loop) begins with a node `INPUTS`, which gives them: of a Loop,
+    Scan or SequenceMap it reads what the operation reads, each operand at the place of the input
+    that is made of it.
 
     Subgraphs may use the same name for tensors of their own; one that is taken gets the subgraph
     after it: ``x of then_branch of node 3``.
@@ -51,6 +56,7 @@ class _Opening:
     def __init__(self, graph: Graph) -> None:
         self.nodes = list(graph.model.nodes)
         self.constants = dict(graph.model.constants)
+        self._opset = graph.model.opset.get("", 1)
         self._taken = {*graph.consumers, *(value.name for value in graph.outputs)}
 
     def open(self, node: Node, names: Mapping[str, str]) -> None:
@@ -80,7 +86,8 @@ class _Opening:
             self.constants[names[name]] = self._renamed(tensor, names[name])
         if inner.inputs:
             given = Inside(owner.index, attribute, None, path)
-            reads = tuple(around.get(name, name) for name in owner.inputs[: len(inner.inputs)])
+            operands = self._passed(owner)[: len(inner.inputs)]
+            reads = tuple(around.get(name, name) for name in operands)
             gives = tuple(names[name] for name in inner.inputs)
             self.nodes.append(Node(len(self.nodes), INPUTS, "", reads, gives, {}, inside=given))
         begin = len(self.nodes)
@@ -89,6 +96,13 @@ class _Opening:
             inside = Inside(owner.index, attribute, place, path)
             self.open(replace(node, index=begin + place, inside=inside), names)
         return Subgraph((), (), {}, tuple(names.get(name, name) for name in inner.outputs))
+
+    def _passed(self, owner: Node) -> tuple[str, ...]:
+        """The operands of an operation that its graph is given."""
+        if owner.op not in _PASS_OPERANDS:
+            return ()
+        lengths_first = owner.op == "Scan" and self._opset < 9  # of every sequence of the batch
+        return owner.inputs[1:] if lengths_first else owner.inputs
 
     def _free(self, name: str, path: str) -> str:
         found = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import onnx
@@ -90,6 +91,59 @@ class TestNames:
         assert 'node 0 (Relu) -> "w"' in (caught.value.where or "")
         assert "initializer" in (caught.value.where or "")
 
+    def test_of_two_inputs(self, save: Save) -> None:
+        proto = onnx.load(save(text("Conv (x, w)", "float[2, 3, 1] w")))
+        proto.graph.input.append(proto.graph.input[0])
+        with pytest.raises(NotAModelError, match="two inputs of a graph are called 'x'"):
+            load(save(proto))
+
+    @pytest.mark.parametrize(
+        ("old", "new", "cause", "where"),
+        [
+            ("float[2] v", "float[2] on", "two inputs of a graph are called 'on'", "body of"),
+            ("s = Relu (v)", "k = Relu (v)", "'k' is produced twice", "node 1 (Relu)"),
+            ("s = Relu", "v = Constant <value_float = 1.0> () s = Relu", "'v' is", "(Constant)"),
+        ],
+    )
+    def test_in_a_body(self, save: Save, old: str, new: str, cause: str, where: str) -> None:
+        loop = """
+        g (float[2] x, bool go) => (float[2] y) {
+            y = Loop (, go, x) <
+                body = b (int64 i, bool on, float[2] v) => (bool t, float[2] w)
+                <float[2] k = {1, 2}> { t = Identity (on) s = Relu (v) w = Add (s, k) }
+            >
+        }
+        """
+        assert load(save(loop))
+        with pytest.raises(NotAModelError) as caught:
+            load(save(loop.replace(old, new)))
+        assert cause in str(caught.value)
+        assert where in (caught.value.where or "")
+        assert "body of node 0" in (caught.value.where or "")
+
+
+def test_the_names_around_a_graph_are_not_gone_through_for_each(
+    save: Save, deadline: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """20,000 of them take two seconds; a copy of the names for each took twenty."""
+    proto = onnx.load(
+        save("""
+        g (float[2] x, bool c) => (float[2] t0) {
+            t0 = If (c) <
+                then_branch = a () => (float[2] p) { p = Neg (x) },
+                else_branch = b () => (float[2] q) { q = Abs (x) }
+            >
+        }
+        """)
+    )
+    (first,) = proto.graph.node
+    for number in range(1, 20_000):
+        proto.graph.node.add().CopyFrom(first)
+        proto.graph.node[-1].output[0] = f"t{number}"
+    path = save(proto)
+    with deadline(10):
+        assert len(load(path).nodes) == 20_000
+
 
 def test_a_loop_may_leave_its_first_inputs_out(save: Save) -> None:
     """It has to list both; exporters write "" for the one that a while or a for loop lacks."""
@@ -105,6 +159,28 @@ def test_a_loop_may_leave_its_first_inputs_out(save: Save) -> None:
         """
     )
     assert load(path).nodes[0].inputs == ("", "go", "x")
+
+
+@pytest.mark.parametrize(
+    ("opset", "node"),
+    [
+        (10, "Loop (n, , x) < body = b (int64 i, bool on, float[1, 2] v)"),
+        (10, "Loop (, go, x) < body = b (int64 i, bool on, float[1, 2] v)"),
+        (8, "Scan (, x, rows) < num_scan_inputs = 1, body = b (bool on, float[2] v)"),
+    ],
+)
+def test_the_first_versions_of_loop_and_scan_may_leave_inputs_out_too(
+    save: Save, opset: int, node: str
+) -> None:
+    """They need an input after those that they may do without."""
+    text = f"""
+    g (float[1, 2] x, float[1, 5, 2] rows, bool go, int64 n) => (y) {{
+        y = {node} => (bool still, float[2] w) {{ still = Identity (on) w = Relu (v) }} >
+    }}
+    """
+    assert "" in load(save(text, opset=opset)).nodes[0].inputs
+    with pytest.raises(NotAModelError, match="not the inputs and outputs of its kind"):
+        load(save(text.replace(", x", ", "), opset=opset))
 
 
 def test_a_part_of_a_split_needs_a_name(save: Save) -> None:

@@ -318,6 +318,34 @@ def test_a_hand_made_file_is_not_touched(save: Save) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("kind", [onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16])
+def test_weights_of_a_branch_may_be_in_another_file(save: Save, tmp_path: Path, kind: int) -> None:
+    proto = onnx.load(
+        save(f"""
+        g (float[4] x, bool c) => (float[4] y) {{
+            y = If (c) <
+                then_branch = a () => (float[4] p) {{
+                    n = Cast <to = {kind}> (x)
+                    m = Mul (n, w)
+                    p = Cast <to = 1> (m)
+                }},
+                else_branch = b () => (float[4] q) {{ q = Identity (x) }}
+            >
+        }}
+        """)
+    )
+    branch = next(a.g for a in proto.graph.node[0].attribute if a.name == "then_branch")
+    values = np.arange(4, dtype=onnx.helper.tensor_dtype_to_np_dtype(kind))
+    weight = branch.initializer.add()
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, "w"))
+    (tmp_path / "w.bin").write_bytes(weight.raw_data)
+    onnx.external_data_helper.set_external_data(weight, "w.bin")
+    weight.ClearField("raw_data")
+    model = load(save(proto))
+    found = Runner.of(model, ["y"]).run({"x": np.ones(4, np.float32), "c": np.array(True)})["y"]
+    assert found.tolist() == [0, 1, 2, 3]
+
+
 class TestHalfPrecision:
     """Whatever is run is run in float32: weights, constants, casts and both ends."""
 

@@ -429,6 +429,31 @@ class TestSubgraphs:
         assert cause in str(caught.value)
         assert "then_branch of node 1" in (caught.value.where or "")
 
+    def test_what_cannot_be_read_in_one_is_told_with_its_place(self, save: Save) -> None:
+        values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")
+        sparse = helper.make_sparse_tensor(
+            values, numpy_helper.from_array(np.ones(1, np.int64), "places"), [2]
+        )
+
+        def refused(change: str) -> str:
+            proto = onnx.load(save(self.TEXT))
+            branch = next(a.g for a in proto.graph.node[1].attribute if a.name == "then_branch")
+            if change == "initializers":
+                for _ in range(2):
+                    branch.initializer.add(name="n", data_type=1)
+            elif change == "sparse":
+                branch.sparse_initializer.append(sparse)
+            else:
+                constant = helper.make_node("Constant", [], ["n"], sparse_value=sparse)
+                branch.node.append(constant)
+            with pytest.raises((NotAModelError, UnsupportedError)) as caught:
+                load(save(proto))
+            return caught.value.where or ""
+
+        assert refused("initializers") == "then_branch of node 1"
+        assert refused("sparse") == "then_branch of node 1"
+        assert refused("constant") == 'node 2 (Constant) -> "n", in then_branch of node 1'
+
 
 class TestExternalData:
     @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from graphtools.errors import UnsupportedError
 from graphtools.graph import Graph
@@ -120,6 +120,24 @@ def test_weights_inside_a_branch_come_from_beside_the_model(
     feeds = {"x": np.ones(2, np.float32), "c": np.array(True)}
     found = Runner.of(load(source), ["y"], rule).run(feeds)
     np.testing.assert_array_equal(found["y"], [2, 3])
+
+
+def test_more_of_them_than_a_message_holds_is_refused(
+    save: Callable[..., Path], tmp_path: Path
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] y) { y = Mul (x, w) }
+    """)
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT16, dims=[2**30])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    proto.graph.initializer.append(weight)
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(2**31)  # of zeros, without blocks on the disk
+    with pytest.raises(UnsupportedError, match="too large weights in other files") as caught:
+        Runner.of(load(save(proto)), ["y"]).run({"x": np.ones(2, np.float32)})
+    assert caught.value.where == "w"
 
 
 def test_nothing_is_loaded_before_the_first_run(parse: Parse) -> None:

@@ -115,3 +115,36 @@ def test_a_part_of_a_first_axis_is_no_fixed_length(parse: Parse, axes: str, part
     found = shapes(graph)["y"].shape
     assert found is not None
     assert not isinstance(found[0], int)
+
+
+def test_what_a_branch_makes_by_values_is_not_measured(parse: Parse) -> None:
+    """The condition is a length, what the branches give is not."""
+    text = """
+    g (float[N, M] x, int64[2] s) => (float z) {
+        n = Size (x)
+        c = Cast <to = 9> (n)
+        q = If (c) <
+            then_branch = a () => (p) { p = Reshape (x, s) },
+            else_branch = b () => (p) { p = Reshape (x, s) }
+        >
+        z = ReduceSum <keepdims = 0> (q)
+    }
+    """
+    assert shapes(parse(text))["q"].shape == ("?", "?")
+
+
+def test_a_branch_has_names_of_its_own(parse: Parse) -> None:
+    """onnx's inference would take the ``y`` of a branch for the output of that name."""
+    text = """
+    g (float[N, M] x, bool c) => (float[5, 7] y) <int64[2] five = {5, 7}> {
+        q = If (c) <
+            then_branch = a () => (r) { y = Transpose (x) r = Relu (y) },
+            else_branch = b () => (r) { y = Neg (x) r = Relu (y) }
+        >
+        s = ReduceSum <keepdims = 0> (q)
+        y = Expand (s, five)
+    }
+    """
+    found = shapes(parse(text), measure=False)
+    assert (found["q"].shape, found["y"].shape) == (("?", "?"), (5, 7))
+    assert "r" not in found

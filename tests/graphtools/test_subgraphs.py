@@ -184,6 +184,31 @@ class TestOpened:
         assert given.outputs == ("at", "go", "carried")
         assert node_count(found) == len(found.model.nodes) - 1
 
+    def test_a_scan_of_opset_8_is_given_all_but_the_lengths(self, parse: Parse) -> None:
+        text = """
+        g (float[1, 2] first, float[1, 5, 2] rows, int64[1] lengths) => (last, sums) {
+            last, sums = Scan <num_scan_inputs = 1,
+                body = b (float[2] state, float[2] row) => (float[2] sum, float[2] out) {
+                    sum = Add (state, row)
+                    out = Identity (sum)
+                }
+            > (lengths, first, rows)
+        }
+        """
+        found = opened(parse(text, opset=8))
+        assert at(found, "inputs of body of node 0").inputs == ("first", "rows")
+
+    def test_what_an_unknown_operation_gives_its_graph_is_not_guessed(self, parse: Parse) -> None:
+        text = """
+        g (float[2] x, float[2] z) => (float[2] y) {
+            y = com.microsoft.Search <
+                decoder = b (float[2] ids, float[2] mask) => (float[2] s) { s = Add (ids, mask) }
+            > (x, z)
+        }
+        """
+        given = at(opened(parse(text)), "inputs of decoder of node 0")
+        assert (given.inputs, given.outputs) == ((), ("ids", "mask"))
+
     @pytest.mark.parametrize("text", ALL.values(), ids=ALL)
     def test_it_comes_before_the_operation(self, text: str, parse: Parse) -> None:
         found = opened(parse(text))
@@ -199,6 +224,37 @@ class TestShapes:
         assert found["t of else_branch of node 1"].shape == ("N", 4)
         assert found["t of else_branch of node 1"].name == "t of else_branch of node 1"
         assert shapes(opened(parse(SCAN)))["row"].shape == (2,)
+
+    def test_a_name_inside_is_not_taken_for_that_of_another_tensor(self, save: Save) -> None:
+        """onnx's inference takes a name of the graph around, and of its declarations, first."""
+        text = """
+        g (float[N, M] x, bool c) => (float[5, 7] y) <int64[2] five = {5, 7}> {
+            q = If (c) <
+                then_branch = a () => (p) { y = Transpose (x) r = Relu (y) t = Neg (r)
+                    p = ReduceSum <keepdims = 0> (t) },
+                else_branch = b () => (p) { p = ReduceSum <keepdims = 0> (x) }
+            >
+            y = Expand (q, five)
+        }
+        """
+        proto = onnx.load(save(text))
+        stale = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, [8, 9])
+        proto.graph.value_info.append(stale)
+        found = shapes(opened(build(load(save(proto)))))
+        assert found["y"].shape == (5, 7)
+        for name in ("y of then_branch of node 0", "r", "t"):
+            assert found[name].shape == ("M", "N")
+
+    def test_an_initializer_among_the_inputs_is_not_given(self, save: Save) -> None:
+        proto = onnx.load(save(SCAN))
+        body = next(a.g for a in proto.graph.node[0].attribute if a.name == "body")
+        body.initializer.append(numpy_helper.from_array(np.ones(7, np.float32), "w"))
+        listed = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [7])
+        others = [*body.input]
+        del body.input[:]
+        body.input.extend([listed, *others])
+        found = shapes(opened(build(load(save(proto)))))
+        assert (found["state"].shape, found["row"].shape) == ((2,), (2,))
 
     def test_those_around_are_measured_all_the_same(self, parse: Parse) -> None:
         """Of inside nothing can be an output, also where nothing else is to be measured."""
@@ -270,6 +326,29 @@ class TestBoxes:
             at(graph, "node 0 of then_branch of node 1").index
         ]
         assert path[:2] == ("If_3", "then_branch")
+
+    def test_modules_in_graphs_in_graphs_are_boxes_up_to_a_depth(self, save: Save) -> None:
+        """15 graphs inside one another, each with 39 modules inside one another."""
+        modules = ["/".join(f"m{i}" for i in range(depth)) for depth in range(40)]
+        plain = onnx.parser.parse_graph("b () => (float[2] e) { e = Neg (x) }")
+        graph = plain
+        for _ in range(15):
+            branches = {"then_branch": graph, "else_branch": plain}
+            nodes = [onnx.helper.make_node("If", ["c"], ["t0"], f"{modules[-1]}/If", **branches)]
+            nodes += [
+                onnx.helper.make_node("Relu", [f"t{at}"], [f"t{at + 1}"], f"{module}/Relu")
+                for at, module in enumerate(modules)
+            ]
+            last = onnx.helper.make_tensor_value_info("t40", onnx.TensorProto.FLOAT, [2])
+            graph = onnx.GraphProto(name="g", node=nodes, output=[last])
+        graph.input.add(name="x")
+        graph.input.add(name="c")
+        opset = [onnx.helper.make_opsetid("", 17)]
+        tree = hierarchy(
+            opened(build(load(save(onnx.helper.make_model(graph, opset_imports=opset)))))
+        )
+        assert len([*tree.nodes()]) == 15 * (1 + 40 + 1) + 1
+        assert [box.kind for box in tree.boxes()].count("flow") == 15
 
     def test_what_only_a_graph_inside_reads_is_where_that_is(self, parse: Parse) -> None:
         graph = parse("""
