@@ -11,6 +11,7 @@ from typing import Any
 from graphtools.graph import Graph, build, canonical_order
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
+from graphtools.subgraphs import INPUTS, node_count, opened
 
 __all__ = ["Block", "Layer", "OnnxReport", "Ordered", "report"]
 
@@ -55,10 +56,12 @@ class OnnxReport:
 
     Attributes:
         inputs, outputs: as text, dynamic axes by name.
+        nodes, histogram, parameters: of the graphs inside If, Loop and Scan too.
         family: title of the recovered family; None where there is none.
         constants: the scalars that the family reads, name to (value, origin).
         miss: where the nearest family differs, by label; empty when one was recovered.
-        order: weighted nodes in pull order, in canonical order where no family fits.
+        order: weighted nodes of the model's own graph in pull order, in canonical order where no
+            family fits.
     """
 
     path: str
@@ -90,9 +93,9 @@ def report(path: Path | str) -> OnnxReport:
         NotAModelError: it is not a usable ONNX file.
     """
     graph = build(load(path))
-    model, found = graph.model, recover(graph)
+    model, found, whole = graph.model, recover(graph), opened(graph)
     net = found if isinstance(found, Recovered) else None
-    counts = Counter(node.op for node in model.nodes)
+    counts = Counter(node.op for node in whole.model.nodes if node.op != INPUTS)
     return OnnxReport(
         path=str(path),
         inputs=tuple(map(str, model.inputs)),
@@ -101,9 +104,9 @@ def report(path: Path | str) -> OnnxReport:
         ir_version=model.ir_version,
         producer=model.producer,
         metadata=dict(sorted(model.metadata.items())),
-        nodes=len(model.nodes),
+        nodes=node_count(whole),
         histogram=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        parameters=sum(t.size for t in model.constants.values() if t.dtype.is_float),
+        parameters=sum(t.size for t in whole.model.constants.values() if t.dtype.is_float),
         family=net.family.title if net else None,
         config=asdict(net.config) if net else {},
         constants=(

@@ -53,6 +53,24 @@ def test_parameters_count_the_elements_of_all_floats(
     assert reports[name].parameters == sum(math.prod(t.dims) for t in floats)
 
 
+def test_what_control_flow_holds_counts(save: Save) -> None:
+    text = """
+        g (float[2] x, int64 n) => (float[2] y) <bool yes = {1}, float[2] v> {
+            h = Mul (x, v)
+            y = Loop (n, yes, h) <
+                body = b (int64 i, bool go, float[2] a) => (bool on, float[2] z)
+                <float[2] w = {1, 2}> {
+                    on = Identity (go)
+                    z = Mul (a, w)
+                }
+            >
+        }
+    """
+    found = report(save(text))
+    assert (found.nodes, found.parameters) == (4, 4)
+    assert found.histogram == {"Mul": 2, "Identity": 1, "Loop": 1}
+
+
 def test_properties_of_the_file_are_shown(save: Save) -> None:
     proto = onnx.load(catalog.path("resnet34_tiny"))
     helper.set_model_props(proto, {"sample_rate": "16000", "framework": "wespeaker"})
