@@ -138,7 +138,7 @@ class _Check:
     def _require_operands(self, node: Node, place: str) -> None:
         """A standard op has the inputs that it cannot do without, and an output."""
         needed, most = self._operands(node.op, self._opset)
-        have = {place for place, name in enumerate(node.inputs) if name}
+        have = {slot for slot, name in enumerate(node.inputs) if name}
         if not have.issuperset(needed) or len(node.inputs) > most or not any(node.outputs):
             raise NotAModelError(
                 f"a node has not the inputs and outputs of its kind: {node.op}",

@@ -55,11 +55,6 @@ class Subgraph:
         used = [name for node in self.nodes for name in node.reads()]
         return tuple(dict.fromkeys(n for n in (*used, *self.outputs) if n not in own))
 
-    @cached_property
-    def size(self) -> int:
-        """How many nodes it has, those of the graphs inside it included."""
-        return len(self.nodes) + sum(inner.size for n in self.nodes for _, inner in subgraphs(n))
-
 
 Attribute = (
     int
@@ -111,6 +106,11 @@ class Node:
     attributes: Mapping[str, Attribute]
     scope: tuple[str, ...] = ()
     inside: Inside | None = None
+
+    @property
+    def stands_for_inputs(self) -> bool:
+        """Whether it is no node of the file, but what gives a subgraph its inputs."""
+        return self.inside is not None and self.inside.place is None
 
     @property
     def place(self) -> str:

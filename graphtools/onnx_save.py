@@ -106,10 +106,9 @@ def save_annotated(
     proto.ir_version = max(proto.ir_version, _NODE_METADATA)
     for index, noted in notes.items():
         at = model.nodes[index]
-        if index >= len(proto.graph.node) and at.inside is None:
-            continue  # what a fused node is made of
-        if at.inside is not None and at.inside.place is None:
-            continue  # what stands for a subgraph's inputs
+        of_fused = at.inside is None and index >= len(proto.graph.node)
+        if of_fused or at.stands_for_inputs:
+            continue
         node = node_proto(proto.graph, model.nodes, at)
         others = [entry for entry in node.metadata_props if entry.key not in noted]
         del node.metadata_props[:]

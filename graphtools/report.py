@@ -11,7 +11,7 @@ from typing import Any
 from graphtools.graph import Graph, build, canonical_order
 from graphtools.onnx_file import load
 from graphtools.recover import NearMiss, Recovered, recover
-from graphtools.subgraphs import INPUTS, node_count, opened
+from graphtools.subgraphs import node_count, opened
 
 __all__ = ["Block", "Layer", "OnnxReport", "Ordered", "report"]
 
@@ -95,7 +95,7 @@ def report(path: Path | str) -> OnnxReport:
     graph = build(load(path))
     model, found, whole = graph.model, recover(graph), opened(graph)
     net = found if isinstance(found, Recovered) else None
-    counts = Counter(node.op for node in whole.model.nodes if node.op != INPUTS)
+    counts = Counter(node.op for node in whole.model.nodes if not node.stands_for_inputs)
     return OnnxReport(
         path=str(path),
         inputs=tuple(map(str, model.inputs)),

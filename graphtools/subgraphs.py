@@ -47,7 +47,7 @@ def opened(graph: Graph) -> Graph:
 
 def node_count(graph: Graph) -> int:
     """How many nodes there are, without those that stand for a subgraph's inputs."""
-    return sum(node.inside is None or node.inside.place is not None for node in graph.model.nodes)
+    return sum(not node.stands_for_inputs for node in graph.model.nodes)
 
 
 class _Opening:

@@ -377,12 +377,18 @@ class TestSubgraphs:
     }
     """
 
-    def test_what_they_take_from_outside_and_their_size_are_kept(self, save: Save) -> None:
+    def test_what_they_take_from_outside_and_their_nodes_are_kept(self, save: Save) -> None:
         found = dict(subgraphs(load(save(self.TEXT)).nodes[1]))
-        assert {name: (inner.reads, inner.size) for name, inner in found.items()} == {
-            "then_branch": (("h", "w"), 2),
-            "else_branch": (("c", "x", "w", "h"), 3),
+        assert {name: inner.reads for name, inner in found.items()} == {
+            "then_branch": ("h", "w"),
+            "else_branch": ("c", "x", "w", "h"),
         }
+        ops = {name: [node.op for node in inner.nodes] for name, inner in found.items()}
+        assert ops == {"then_branch": ["Add", "Relu"], "else_branch": ["If"]}
+        inside = [
+            [node.op for node in g.nodes] for _, g in subgraphs(found["else_branch"].nodes[0])
+        ]
+        assert inside == [["Mul"], ["Identity"]]
 
     def test_an_output_taken_directly_from_outside_is_a_read(self, save: Save) -> None:
         proto = onnx.load(save(self.TEXT))
@@ -390,7 +396,7 @@ class TestSubgraphs:
         del branch.node[:]
         branch.output[0].name = "h"
         found = dict(subgraphs(load(save(proto)).nodes[1]))
-        assert (found["then_branch"].reads, found["then_branch"].size) == (("h",), 0)
+        assert (found["then_branch"].reads, found["then_branch"].nodes) == (("h",), ())
 
     def test_they_have_nodes_and_constants_as_a_model_has(self, save: Save) -> None:
         text = """
